@@ -1,0 +1,1 @@
+"""What maintainers run: nothing here is part of the gateway."""
