@@ -1,0 +1,1 @@
+"""The queue manager: knows no protocol and no socket."""

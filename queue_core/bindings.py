@@ -1,0 +1,67 @@
+"""Bindings: what leads from an exchange to a queue or to another exchange, and when two are one.
+
+A queue is any hashable object here; an exchange is known by its name. Which messages a binding
+lets through is the business of its exchange's kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Q = TypeVar("Q", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRef:
+    """An exchange as the destination of a binding, told apart from any queue."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding(Generic[Q]):
+    """Two bindings are one when all but their options are equal.
+
+    `options` is what a subscription carries for its queue, opaque here. With `is_filter` the key is
+    a slash filter, as subscriptions write it; without, it is what the kind of the exchange makes
+    of it.
+    """
+
+    source: str
+    destination: Q | ExchangeRef
+    key: str = ""
+    arguments: Mapping[str, object] | None = None
+    options: object | None = None
+    is_filter: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Binding):
+            return NotImplemented
+        return self is other or (
+            self.key == other.key
+            and self.destination == other.destination
+            and self.source == other.source
+            and self.is_filter == other.is_filter
+            and identity_of(self.arguments) == identity_of(other.arguments)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.destination, self.key))
+
+
+def identity_of(value: object) -> Hashable:
+    """Equal for values that a client would call the same: numbers by value whatever their type,
+    while true is not 1, and text is not bytes. Python's own `==` does not tell true from 1."""
+    if isinstance(value, bool):
+        return ("flag", value)
+    if isinstance(value, str | int | float | bytes) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return ("table", frozenset((name, identity_of(item)) for name, item in value.items()))
+    if isinstance(value, list | tuple):
+        return ("array", tuple(identity_of(item) for item in value))
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return (type(value).__name__, str(value))  # times, decimals and the like

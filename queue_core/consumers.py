@@ -1,0 +1,256 @@
+"""Consumers, their credit, and what they are handed.
+
+A queue never hands out more than a consumer asked for. MQTT's receive maximum, AMQP 0.9.1's
+prefetch and AMQP 1.0's link credit are all the same number here. An adapter implements `Sink`;
+everything that reaches it is already committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from queue_core.errors import CoreError
+from queue_core.message import Message
+from queue_core.outcomes import FAILED, Verdict
+
+if TYPE_CHECKING:
+    from queue_core.cursor import Cursor
+
+# No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
+# into the gateway's memory.
+UNLIMITED: Final = 65_536
+
+
+class Entry:
+    """A message at its place in one queue."""
+
+    __slots__ = ("expires_at", "message", "not_before", "offset", "options")
+
+    def __init__(
+        self,
+        message: Message,
+        options: object = None,
+        expires_at: float | None = None,
+        not_before: float | None = None,
+        offset: int = -1,
+    ) -> None:
+        self.message = message
+        self.options = options  # what the matching subscriptions said, for the subscriber's adapter
+        self.offset = offset  # given by the writer, just before the commit
+        self.expires_at = expires_at
+        self.not_before = not_before
+
+
+class Delivery:
+    """An entry in the hands of a consumer, until it is settled."""
+
+    __slots__ = ("consumer", "entry", "failures", "is_open", "message", "offset", "redelivered")
+
+    def __init__(self, entry: Entry, consumer: Consumer, redelivered: bool, failures: int) -> None:
+        self.entry = entry
+        self.message = entry.message
+        self.offset = entry.offset
+        self.consumer = consumer
+        self.redelivered = redelivered
+        self.failures = failures  # deliveries before this one that failed
+        self.is_open = True
+
+    @property
+    def queue_name(self) -> str:
+        return self.consumer.cursor.queue_name
+
+
+class Sink(Protocol):
+    """The adapter's side of a consumer."""
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Takes what the consumer's credit allowed. Never awaits and never fails: what the peer
+        does with it comes back as a settlement, or as the end of the consumer."""
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        """The short way for an ephemeral queue with one consumer that settles on delivery."""
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        """The queue ended this consumer: it was deleted, or its owner went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """How somebody wants to consume.
+
+    `replenish`: settling gives the credit back (a window: MQTT, AMQP 0.9.1); otherwise credit is
+    spent, and granted anew by the consumer (AMQP 1.0).
+    """
+
+    tag: str = ""
+    credit: int = UNLIMITED
+    replenish: bool = True
+    auto_settle: bool = False  # settled by being handed over: at most once
+    exclusive: bool = False
+    priority: int = 0
+    group: str | None = None  # of a stream: whose cursor to read by; None: one of its own, not kept
+    start: Position | None = None  # of a stream
+    shared: SharedCredit | None = None  # a window over several consumers (a channel's prefetch)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where reading of a stream starts: exactly one of the three is set."""
+
+    name: str | None = None  # first | last | next
+    offset: int | None = None
+    time: float | None = None  # seconds since the epoch: the first message at or after it
+
+
+class SharedCredit:
+    """A window that several consumers draw from."""
+
+    __slots__ = ("_waiting", "free")
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self._waiting: set[Consumer] = set()
+
+    def wait(self, consumer: Consumer) -> None:
+        self._waiting.add(consumer)
+
+    def grant(self, count: int) -> None:
+        self.free += count
+        if self.free > 0 and self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            for consumer in waiting:
+                consumer.wake()
+
+
+class Consumer:
+    """One consumer of one cursor. Made by a queue's `consume`; ended by `close`."""
+
+    __slots__ = (
+        "auto_settle",
+        "credit",
+        "cursor",
+        "is_closed",
+        "is_paused",
+        "is_waiting",
+        "on_drained",
+        "replenish",
+        "shared",
+        "sink",
+        "spec",
+        "unsettled",
+    )
+
+    def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
+        self.cursor = cursor
+        self.sink = sink
+        self.spec = spec
+        self.credit = spec.credit
+        self.shared = spec.shared
+        self.replenish = spec.replenish
+        self.auto_settle = spec.auto_settle
+        self.unsettled: dict[int, Delivery] = {}
+        self.is_paused = False
+        self.is_closed = False
+        self.is_waiting = False  # stands in the cursor's line of consumers with credit
+        self.on_drained: Callable[[], None] | None = None
+
+    @property
+    def tag(self) -> str:
+        return self.spec.tag
+
+    def has_credit(self) -> bool:
+        if self.credit <= 0 or self.is_paused:
+            return False
+        if self.shared is not None and self.shared.free <= 0:
+            self.shared.wait(self)
+            return False
+        return True
+
+    def grant(self, count: int) -> None:
+        """More credit from the peer."""
+        self.credit += count
+        self.wake()
+
+    def set_credit(self, credit: int) -> None:
+        """What AMQP 1.0's flow says: not more, but so much."""
+        self.credit = credit
+        self.wake()
+
+    def pause(self) -> None:
+        """The peer's socket is full: nothing more until `resume`."""
+        if not self.is_paused:
+            self.is_paused = True
+            self.cursor.on_pause(self)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self.wake()
+
+    def wake(self) -> None:
+        """May have credit now. A new consumer gets nothing before its first `wake`, so that an
+        adapter can answer its peer first."""
+        if not self.is_closed:
+            self.cursor.stand_in_line(self)
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Calls `done` once everything that is ready now, and that the credit allows, was handed
+        over. What is then left of the credit is the adapter's to take back."""
+        self.on_drained = done
+        self.cursor.drain(self)
+
+    def close(self, verdict: Verdict = FAILED) -> None:
+        """The peer is gone: what it had comes back."""
+        self.cursor.close(self, verdict)
+
+    def cancel(self) -> None:
+        """No more deliveries; what is unsettled stays so."""
+        self.cursor.cancel(self)
+
+
+class Line:
+    """Consumers that have credit, by priority, and in turn among equals."""
+
+    __slots__ = ("_by_priority", "_priorities")
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, deque[Consumer]] = {}
+        self._priorities: list[int] = []
+
+    def join(self, consumer: Consumer) -> None:
+        if consumer.is_waiting:
+            return
+        consumer.is_waiting = True
+        priority = consumer.spec.priority
+        line = self._by_priority.get(priority)
+        if line is None:
+            line = self._by_priority[priority] = deque()
+            self._priorities = sorted(self._by_priority, reverse=True)
+        line.append(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        if consumer.is_waiting:
+            consumer.is_waiting = False
+            self._by_priority[consumer.spec.priority].remove(consumer)
+
+    def next(self) -> Consumer | None:
+        """Whose turn it is; it goes to the end of its line. Those without credit drop out."""
+        for priority in self._priorities:
+            line = self._by_priority[priority]
+            while line:
+                consumer = line[0]
+                if consumer.has_credit():
+                    if len(line) > 1:
+                        line.rotate(-1)
+                    return consumer
+                line.popleft()
+                consumer.is_waiting = False
+        return None
+
+    def keep_turn(self, consumer: Consumer) -> None:
+        """There was nothing for it: it stays the next."""
+        line = self._by_priority[consumer.spec.priority]
+        if line and line[-1] is consumer:
+            line.rotate(1)

@@ -1,0 +1,31 @@
+"""What the core counts: plain integers, added to on the hot path, read by whoever exports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start. Every message that does not reach a consumer is in one of them."""
+
+    published: int = 0
+    unroutable: int = 0
+    refused_full: int = 0  # a queue with overflow reject-publish said no
+    dropped_overflow: int = 0  # drop-head, and nowhere to dead-letter to
+    dropped_expired: int = 0
+    dropped_rejected: int = 0
+    dropped_exhausted: int = 0  # over the delivery limit
+    dropped_cycle: int = 0  # dead-lettered in a circle without a rejection
+    dead_lettered: int = 0
+    duplicates: int = 0  # kept out by a deduplication window
+    delivered: int = 0
+    settled: int = 0
+    returned: int = 0  # released or failed: back to their place
+    failed_writes: int = 0  # units that the database refused
+    commits: int = 0
+    committed_messages: int = 0
+    read_back: int = 0  # messages that did not fit into memory, and were read again
+    outbox_drained: int = 0
+    segments_dropped: int = 0
+    carried_forward: int = 0  # messages that outlived their segment

@@ -1,0 +1,593 @@
+"""A group's place in a queue: what is handed out, what is settled, what comes back and when.
+
+A classic or ephemeral queue has one cursor, a stream one for each consumer group. The cursor
+decides who gets what next; what a queue does with messages that expire, fail or are rejected is
+the `Policy`'s business, and what must be written down is the `Journal`'s. No clock and no I/O of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
+from queue_core.counters import Counters
+from queue_core.errors import CoreError
+from queue_core.intervals import Intervals
+from queue_core.outcomes import FAILED, Outcome, Verdict
+from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready
+
+BATCH: Final = 256  # deliveries before sinks get theirs, and may say that it is enough
+LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
+HIDDEN: Final = 1 << 62
+WRITE_ALL: Final = 1 << 30  # rows since the last full one: the next one is full
+OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
+
+
+class Settled:
+    """Which offsets of a log are settled for one group: all below the floor, and ranges above
+    it."""
+
+    __slots__ = ("above", "floor", "unwritten")
+
+    def __init__(self, floor: int = 0, above: Intervals | None = None) -> None:
+        self.floor = floor
+        self.above = above or Intervals()
+        self.unwritten = Intervals()  # settled since the last row that was written
+
+    def mark(self, offset: int) -> None:
+        self.unwritten.add(offset)
+        if offset != self.floor:
+            if offset > self.floor:  # else a commit of the cursor was faster
+                self.above.add(offset)
+        elif not self.above:
+            self.floor = offset + 1
+        else:
+            self._raise(offset + 1)
+
+    def mark_range(self, start: int, end: int) -> None:
+        self.unwritten.add_range(start, end)
+        self.above.add_range(start, end)
+        self._raise(self.floor)
+
+    def _raise(self, floor: int) -> None:
+        self.floor = self.above.end_of(floor)
+        self.above.discard_below(self.floor)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.floor or offset in self.above
+
+
+class Journal(Protocol):
+    """Where a cursor's changes are written down, with the next commit."""
+
+    def note(self, cursor: Cursor) -> None:
+        """Its settled offsets, or its lease, changed."""
+
+    def note_failure(
+        self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
+    ) -> None:
+        """A delivery failed."""
+
+
+class Policy(Protocol):
+    """What the queue does with what cannot simply be delivered."""
+
+    name: str
+
+    def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
+    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...
+    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
+        """It failed more often than the queue allows."""
+
+    def on_delayed(self, cursor: Cursor, when: float) -> None:
+        """Something becomes ready at `when`: call `cursor.pump` then."""
+
+    def on_due(self, cursor: Cursor, when: float) -> None:
+        """A consumer has until `when` to settle: call `cursor.fail_overdue` then."""
+
+    def on_returned(self, cursor: Cursor) -> None:
+        """Something went back to its place."""
+
+
+class Cursor:
+    __slots__ = (
+        "_again",
+        "_delayed",
+        "_delayed_entries",
+        "_draining",
+        "_due",
+        "_excluded",
+        "_is_due_watched",
+        "_line",
+        "_pumping",
+        "_released",
+        "ack_timeout",
+        "budget",
+        "clock",
+        "consumers",
+        "counters",
+        "delivery_limit",
+        "failures",
+        "group",
+        "in_flight",
+        "journal",
+        "lease",
+        "lease_asked",
+        "policy",
+        "queue_id",
+        "ready",
+        "recovered_mark",
+        "requeues",
+        "seq",
+        "settled",
+        "single_active",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        ready: Callable[[Cursor], Ready],
+        *,
+        clock: Callable[[], float],
+        budget: Budget,
+        counters: Counters,
+        journal: Journal | None = None,
+        settled: Settled | None = None,
+        queue_id: int = 0,
+        group: str = "",
+        lease: int = HIDDEN,
+        failures: dict[int, int] | None = None,
+        single_active: bool = False,
+        delivery_limit: int | None = None,
+        ack_timeout: float | None = None,
+        requeues: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.budget = budget
+        self.counters = counters
+        self.journal = journal  # None: nothing of this cursor outlives the process
+        self.settled = settled or Settled()
+        self.queue_id = queue_id
+        self.group = group
+        # Offsets below the lease may have been handed out, as far as the database knows: after a
+        # crash they are flagged as redelivered. Nothing at or above it is handed out before a new
+        # lease is committed.
+        self.lease = lease
+        self.lease_asked = lease
+        self.failures = failures if failures is not None else {}
+        self.single_active = single_active
+        self.delivery_limit = delivery_limit
+        self.ack_timeout = ack_timeout  # seconds that a consumer has to settle
+        self.requeues = requeues  # False: a stream, or a queue that is gone: nothing comes back
+        self.consumers: list[Consumer] = []
+        self.in_flight = 0
+        self.seq = 0  # rows written since the last full one
+        self._line = Line()
+        # flagged as redelivered, not counted; a count of 0 is how the journal says the same
+        self._released = {offset for offset, count in self.failures.items() if count == 0}
+        self._delayed: list[tuple[float, int]] = []
+        # Entries that wait for their time; of those that memory has no room for, only what the
+        # order needs to know: priority and size.
+        self._delayed_entries: dict[int, Entry | tuple[int, int]] = {}
+        self._excluded: dict[int, set[Consumer]] = {}
+        self._draining: list[Consumer] = []
+        self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
+        self._is_due_watched = False
+        self._pumping = False
+        self._again = False
+        self.ready = ready(self)
+        self.recovered_mark = 0 if journal is None else min(lease, self.ready.tail)
+
+    @property
+    def queue_name(self) -> str:
+        return self.policy.name
+
+    # --- consumers
+
+    def add_consumer(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        consumer = Consumer(self, sink, spec)
+        self.consumers.append(consumer)
+        return consumer
+
+    def stand_in_line(self, consumer: Consumer) -> None:
+        """The consumer has, or may have, credit."""
+        if self.single_active and consumer is not self.active:
+            return
+        if consumer.credit > 0 and not consumer.is_paused:
+            self._line.join(consumer)
+        self.pump()
+
+    @property
+    def active(self) -> Consumer | None:
+        """With single active consumer: the one that has been here longest."""
+        return self.consumers[0] if self.consumers else None
+
+    def on_pause(self, consumer: Consumer) -> None:
+        self._line.leave(consumer)
+
+    def cancel(self, consumer: Consumer) -> None:
+        """No more deliveries to it; what it has may still be settled."""
+        if consumer.is_closed:
+            return
+        consumer.is_closed = True
+        self._line.leave(consumer)
+        self.consumers.remove(consumer)
+        if self.single_active and self.active is not None:
+            self.stand_in_line(self.active)
+
+    def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
+        """The consumer is gone: what it had comes back."""
+        self.cancel(consumer)
+        self.settle(list(consumer.unsettled.values()), verdict)
+        self.pump()
+
+    # --- handing out
+
+    def arrive(self, entries: list[Entry]) -> None:
+        """Committed: these may be handed out now."""
+        self.ready.arrive(entries)
+        self.pump()
+
+    def pump(self) -> None:
+        """Hands out what is ready to whoever has credit."""
+        if self._pumping:
+            self._again = True
+            return
+        self._pumping = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                self._hand_out()
+        finally:
+            self._pumping = False
+        if self._draining:
+            self._end_drains()
+
+    def drain(self, consumer: Consumer) -> None:
+        if consumer not in self._draining:
+            self._draining.append(consumer)
+        self.stand_in_line(consumer)
+        self.pump()
+
+    def _end_drains(self) -> None:
+        """Those that have no credit left, or for whom nothing is left, are drained."""
+        draining, self._draining = self._draining, []
+        count = self.ready.count()
+        for consumer in draining:
+            done = consumer.on_drained
+            if done is None:
+                continue
+            barred = sum(consumer in others for others in self._excluded.values())
+            is_empty = count <= barred
+            is_idle = self.single_active and consumer is not self.active
+            if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
+                consumer.on_drained = None
+                done()
+            else:
+                self._draining.append(consumer)
+
+    def _hand_out(self) -> None:
+        now = self.clock()
+        if self._delayed and self._delayed[0][0] <= now:
+            self._end_delays(now)
+        batches: dict[Consumer, list[Delivery]] = {}
+        passed: list[Consumer] = []  # nothing is ready that may go to them
+        for _ in range(BATCH):
+            consumer = self._line.next()
+            if consumer is None:
+                break
+            entry = self._take(consumer, now)
+            if entry is None and self._excluded:  # another may be asked
+                self._line.leave(consumer)
+                passed.append(consumer)
+                continue
+            if entry is None:
+                self._line.keep_turn(consumer)
+                break
+            delivery = self._delivery(entry, consumer)
+            batch = batches.get(consumer)
+            if batch is None:
+                batches[consumer] = [delivery]
+            else:
+                batch.append(delivery)
+        else:
+            self._again = True
+        for consumer in passed:
+            self._line.join(consumer)
+        for consumer, deliveries in batches.items():
+            self.counters.delivered += len(deliveries)
+            if consumer.auto_settle:
+                self.counters.settled += len(deliveries)
+            consumer.sink.deliver(consumer, deliveries)
+
+    def _delivery(self, entry: Entry, consumer: Consumer) -> Delivery:
+        offset = entry.offset
+        redelivered, failures = False, 0
+        if offset < self.recovered_mark or self.failures or self._released:
+            failures = self.failures.get(offset, 0)
+            if failures == 0 and offset < self.recovered_mark:
+                failures = 1  # it was, or may have been, in somebody's hands when the gateway died
+            redelivered = failures > 0 or offset in self._released
+        delivery = Delivery(entry, consumer, redelivered, failures)
+        consumer.credit -= 1
+        if consumer.shared is not None:
+            consumer.shared.free -= 1
+        if consumer.auto_settle:
+            delivery.is_open = False
+            self._return_credit(consumer)
+            self._forget(entry)
+            self._mark(offset)
+        else:
+            consumer.unsettled[offset] = delivery
+            self.in_flight += 1
+            if self.ack_timeout is not None:
+                self._start_clock(delivery, self.ack_timeout)
+        return delivery
+
+    def _start_clock(self, delivery: Delivery, seconds: float) -> None:
+        self._due[delivery] = self.clock() + seconds
+        self._watch_due()
+
+    def _watch_due(self) -> None:
+        if self._due and not self._is_due_watched:
+            self._is_due_watched = True
+            self.policy.on_due(self, next(iter(self._due.values())))
+
+    def fail_overdue(self) -> None:
+        """Deliveries that were not settled in time count as failed, and come back."""
+        self._is_due_watched = False
+        now, overdue = self.clock(), []
+        for delivery, when in self._due.items():
+            if when > now:
+                break
+            overdue.append(delivery)
+        self.settle(overdue, OVERDUE)
+        self.pump()
+        self._watch_due()
+
+    def _take(self, consumer: Consumer, now: float) -> Entry | None:
+        """The next entry for this consumer that is neither expired nor delayed."""
+        passed_over: list[Entry] = []
+        found: Entry | None = None
+        while (entry := self.ready.take()) is not None:
+            if entry.expires_at is not None and entry.expires_at <= now:
+                self.policy.on_expired(self, entry)
+            elif entry.not_before is not None and entry.not_before > now:
+                self._delay(entry, entry.not_before)
+            elif entry.offset >= self.lease:
+                self.ready.give_back(entry)
+                self._ask_lease(entry.offset)
+                break
+            elif self._excluded and consumer in self._excluded.get(entry.offset, ()):
+                passed_over.append(entry)
+            else:
+                found = entry
+                break
+        for entry in passed_over:
+            self.ready.give_back(entry)
+        return found
+
+    def _ask_lease(self, offset: int) -> None:
+        if self.lease_asked <= offset and self.journal is not None:
+            self.lease_asked = offset + LEASE
+            self.journal.note(self)
+
+    def extend_lease(self, tail: int) -> bool:
+        """Called while entries up to `tail` are written: whoever listens shall not have to wait for
+        a commit of its own. True when there is something to write down with them."""
+        if not self.consumers or tail + LEASE // 2 <= self.lease_asked:
+            return False
+        self.lease_asked = tail + LEASE
+        return True
+
+    def end_lease(self) -> None:
+        """An orderly end: what was never handed out need not be suspected of it."""
+        if self.journal is None:
+            return
+        if self.requeues and not self.in_flight:
+            self.lease_asked = 0  # nothing is left to suspect: those that came back are named
+            self._note_flags(self.journal)
+        elif isinstance(self.ready, FifoReady):
+            self.lease_asked = min(self.lease_asked, self.ready.next)
+        self.seq = WRITE_ALL
+        self.journal.note(self)
+
+    def _note_flags(self, journal: Journal) -> None:
+        mark = self.recovered_mark
+        suspects = {
+            *self.ready.offsets_below(mark),
+            *(o for o in self._delayed_entries if o < mark),
+        }
+        for offset in suspects - self.failures.keys():
+            journal.note_failure(self, offset, 1, None, "")
+        for offset in self._released - suspects - self.failures.keys():
+            journal.note_failure(self, offset, 0, None, "")
+
+    def on_lease(self, lease: int) -> None:
+        """A lease was committed."""
+        if lease > self.lease:
+            self.lease = lease
+
+    def _end_delays(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            _, offset = heappop(self._delayed)
+            entry = self._delayed_entries.pop(offset, None)
+            if isinstance(entry, Entry):
+                entry.not_before = None
+                self.ready.give_back(entry)
+            elif entry is not None:
+                self.ready.give_back_offset(offset, *entry)
+        if self._delayed:
+            self.policy.on_delayed(self, self._delayed[0][0])
+
+    def _delay(self, entry: Entry, when: float) -> None:
+        if not self._delayed or when < self._delayed[0][0]:  # the others wait behind the first
+            self.policy.on_delayed(self, when)
+        heappush(self._delayed, (when, entry.offset))
+        if self.queue_id and not self.budget.has_room():
+            self._release_memory(entry)
+            kept: Entry | tuple[int, int] = (entry.message.priority or 0, entry.message.size())
+        else:
+            kept = entry
+        self._delayed_entries[entry.offset] = kept
+
+    def delays(self) -> dict[int, float]:
+        """Until when those wait that came back for later."""
+        returned = self.failures.keys() | self._released
+        return {offset: when for when, offset in self._delayed if offset in returned}
+
+    @property
+    def delayed_count(self) -> int:
+        return len(self._delayed_entries)
+
+    # --- settling
+
+    def settle(self, deliveries: Iterable[Delivery], verdict: Verdict) -> None:
+        """Ends deliveries of this cursor. One that has ended already is passed over."""
+        outcome = verdict.outcome
+        for delivery in deliveries:
+            if not delivery.is_open:
+                continue
+            self.detach(delivery)
+            if outcome is Outcome.ACCEPTED:
+                self.counters.settled += 1
+                self._forget(delivery.entry)
+                self._mark(delivery.offset)
+            else:
+                self._settle_otherwise(delivery, verdict)
+
+    def detach(self, delivery: Delivery) -> None:
+        """The delivery is out of its consumer's hands; its entry leaves with a unit's commit."""
+        delivery.is_open = False
+        del delivery.consumer.unsettled[delivery.offset]
+        self.in_flight -= 1
+        if self._due:
+            self._due.pop(delivery, None)
+        self._return_credit(delivery.consumer)
+
+    def _return_credit(self, consumer: Consumer) -> None:
+        if consumer.replenish:
+            consumer.credit += 1
+            if not consumer.is_waiting and not consumer.is_closed and not consumer.is_paused:
+                if not self.single_active or consumer is self.active:
+                    self._line.join(consumer)
+                self._again = True
+        if consumer.shared is not None:
+            consumer.shared.grant(1)
+
+    def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
+        entry, offset = delivery.entry, delivery.offset
+        if not self.requeues:
+            self._release_memory(entry)
+        elif verdict.outcome is Outcome.REJECTED:
+            self.policy.on_rejected(self, entry, verdict.reason)
+        elif verdict.outcome is Outcome.RELEASED:
+            self._released.add(offset)
+            if verdict.delay > 0 and self.journal is not None:
+                until = self.clock() + verdict.delay
+                self.journal.note_failure(self, offset, delivery.failures, until, "")
+            self._return(delivery, verdict)
+        else:
+            count = delivery.failures + 1
+            self.failures[offset] = count
+            if self.delivery_limit is not None and count > self.delivery_limit:
+                self.policy.on_exhausted(self, entry)
+                return
+            if self.journal is not None:
+                not_before = self.clock() + verdict.delay if verdict.delay > 0 else None
+                self.journal.note_failure(self, offset, count, not_before, verdict.reason or "")
+            self._return(delivery, verdict)
+
+    def _return(self, delivery: Delivery, verdict: Verdict) -> None:
+        if verdict.undeliverable_here:
+            self._excluded.setdefault(delivery.offset, set()).add(delivery.consumer)
+        if verdict.delay > 0:
+            self._delay(delivery.entry, self.clock() + verdict.delay)
+        else:
+            self.ready.give_back(delivery.entry)
+        self.policy.on_returned(self)
+        self._again = True
+
+    def take_back(self, entry: Entry, *, was_delivered: bool = False) -> None:
+        """An entry that was on its way elsewhere could not go."""
+        if was_delivered:
+            self._released.add(entry.offset)
+        self.ready.give_back(entry)
+        self.pump()
+
+    def drop(self, entry: Entry) -> None:
+        """An entry that is neither ready nor in flight leaves the queue for good."""
+        self._forget(entry)
+        self._mark(entry.offset)
+
+    def _forget(self, entry: Entry) -> None:
+        self._release_memory(entry)
+        if self.failures or self._released or self._excluded:
+            self.failures.pop(entry.offset, None)
+            self._released.discard(entry.offset)
+            self._excluded.pop(entry.offset, None)
+
+    def _release_memory(self, entry: Entry) -> None:
+        if self.queue_id:
+            message = entry.message
+            self.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
+
+    def _mark(self, offset: int) -> None:
+        if self.journal is not None:
+            self.settled.mark(offset)
+            self.journal.note(self)
+
+    def purge(self) -> int:
+        """Drops all that is ready or delayed; what is in flight stays with its consumers."""
+        count = self.ready.count() + len(self._delayed_entries)
+        ranges = self.ready.clear() + [(o, o + 1) for o in self._delayed_entries]
+        for entry in self._delayed_entries.values():
+            if isinstance(entry, Entry):
+                self._release_memory(entry)
+        self._delayed.clear()
+        self._delayed_entries.clear()
+        self._forget_ranges(ranges)
+        if self.journal is not None and ranges:
+            for start, end in ranges:
+                self.settled.mark_range(start, end)
+            self.journal.note(self)
+        return count
+
+    def _forget_ranges(self, ranges: list[tuple[int, int]]) -> None:
+        gone = Intervals(ranges)
+        for offset in [o for o in self.failures if o in gone]:
+            del self.failures[offset]
+        for offset in [o for o in self._excluded if o in gone]:
+            del self._excluded[offset]
+        self._released -= {offset for offset in self._released if offset in gone}
+
+    def end(self, reason: CoreError) -> None:
+        """The queue is gone: every consumer is told."""
+        for consumer in list(self.consumers):
+            self.cancel(consumer)
+            for delivery in consumer.unsettled.values():
+                delivery.is_open = False
+                self._release_memory(delivery.entry)
+            self.in_flight -= len(consumer.unsettled)
+            consumer.unsettled.clear()
+            consumer.sink.on_cancel(consumer, reason)
+        self._due.clear()
+        # What cancelled consumers still hold has no place to go back to, and nothing to be written.
+        self.journal = None
+        self.requeues = False
+        self.purge()
+
+
+def settle(deliveries: Iterable[Delivery], verdict: Verdict) -> None:
+    """Ends deliveries, of whatever queues they are; then lets those queues hand out more."""
+    by_cursor: dict[Cursor, list[Delivery]] = {}
+    for delivery in deliveries:
+        by_cursor.setdefault(delivery.consumer.cursor, []).append(delivery)
+    for cursor, own in by_cursor.items():
+        cursor.settle(own, verdict)
+        cursor.pump()

@@ -1,0 +1,136 @@
+"""Dead letters: what becomes of a message that is rejected, expires, fails too often or does not
+fit.
+
+It leaves its queue and enters those that the dead-letter exchange leads to in one commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from queue_core.consumers import Entry
+from queue_core.cursor import Cursor
+from queue_core.errors import CoreError
+from queue_core.message import Death, Message
+from queue_core.units import Unit
+
+if TYPE_CHECKING:
+    from queue_core.queues import Appends, CompetingQueue
+    from queue_core.router import Route
+    from queue_core.vhost import Queue, Vhost
+
+log = logging.getLogger(__name__)
+
+DROPPED: Final = {
+    "maxlen": "dropped_overflow",
+    "expired": "dropped_expired",
+    "rejected": "dropped_rejected",
+    "delivery_limit": "dropped_exhausted",
+}
+
+
+def bury(vhost: Vhost, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+    """Moves the entry to where the queue's dead letters go, or drops and counts it."""
+    appends = letters(vhost, queue, entry.message, reason)
+    if appends:
+        mover = _Mover(cursor, entry)
+        vhost.writer.submit(Unit(appends, mover, moves=[(cursor, entry)]))
+    else:
+        cursor.drop(entry)
+
+
+def letters(vhost: Vhost, queue: CompetingQueue, message: Message, reason: str) -> Appends:
+    """What is to be appended in the commit in which the message leaves its queue; counted as dead
+    letter, or as dropped where nobody takes it."""
+    letter, route = _letter(vhost, queue, message, reason)
+    appends: Appends = []
+    is_taken = False
+    for target, options in route:
+        is_taken = target.take(letter, options, appends) or is_taken
+    if is_taken:
+        vhost.house.counters.dead_lettered += 1
+    else:
+        _count_drop(vhost, queue, reason)
+    return appends
+
+
+def bury_newcomer(vhost: Vhost, queue: CompetingQueue, message: Message) -> None:
+    """A message that never was in the queue, because that was full."""
+    letter, route = _letter(vhost, queue, message, "maxlen")
+    appends: Appends = []
+    for target, options in route:
+        target.take(letter, options, appends)
+    if appends:
+        vhost.writer.submit(Unit(appends))
+    if route:
+        vhost.house.counters.dead_lettered += 1
+
+
+def _letter(
+    vhost: Vhost, queue: CompetingQueue, message: Message, reason: str
+) -> tuple[Message, Route[Queue]]:
+    spec = queue.spec
+    exchange = spec.dead_letter_exchange
+    if exchange is None:
+        return message, ()
+    expires_at = message.expires_at
+    now = vhost.house.clock()
+    death = Death(
+        queue=queue.name,
+        reason=reason,
+        time=now,
+        exchange=message.exchange,
+        routing_keys=(message.routing_key,),
+        expiration_ms=None if expires_at is None else max(0, int((expires_at - now) * 1000)),
+    )
+    key = message.routing_key if spec.dead_letter_key is None else spec.dead_letter_key
+    letter = message.moved(exchange, key, death)
+    try:
+        route = vhost.router.route(exchange, key, letter.properties.header_map, inside=True)
+    except CoreError as error:
+        log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
+        return letter, ()
+    if reason == "rejected":
+        return letter, route
+    kept = tuple(match for match in route if not _is_cycle(match.queue.name, letter.deaths))
+    if len(kept) < len(route):
+        vhost.house.counters.dropped_cycle += len(route) - len(kept)
+        log.warning("queue '%s': a dead letter would go round in a circle; dropped", queue.name)
+    return letter, kept
+
+
+def _is_cycle(target: str, deaths: tuple[Death, ...]) -> bool:
+    """The letter has died in the target before, and nobody rejected it since: it would go round for
+    ever without anybody's doing."""
+    for death in deaths:
+        if death.reason == "rejected":
+            return False
+        if death.queue == target:
+            return True
+    return False
+
+
+def _count_drop(vhost: Vhost, queue: CompetingQueue, reason: str) -> None:
+    counters = vhost.house.counters
+    name = DROPPED[reason]
+    setattr(counters, name, getattr(counters, name) + 1)
+    log.debug("queue '%s': message dropped (%s)", queue.name, reason)
+
+
+class _Mover:
+    """Waits for the commit of a move. What the database will never take is dropped: back in its
+    place it would only die again, and again."""
+
+    __slots__ = ("_cursor", "_entry")
+
+    def __init__(self, cursor: Cursor, entry: Entry) -> None:
+        self._cursor = cursor
+        self._entry = entry
+
+    def on_committed(self, tokens: list[int]) -> None:
+        """It is where it should be."""
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        log.error("queue '%s': dead letter dropped: %s", self._cursor.queue_name, error)
+        self._cursor.drop(self._entry)

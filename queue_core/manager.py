@@ -1,0 +1,234 @@
+"""The queue manager: opens the database, finds everything again, and keeps it going.
+
+One manager owns one database. Adapters get a `Vhost` from it, and who may do what from `auth`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from os import getpid
+from typing import Final
+
+from queue_core.accounts import Policy, UserAuth
+from queue_core.agenda import Agenda
+from queue_core.bindings import ExchangeRef
+from queue_core.counters import Counters
+from queue_core.errors import StoreUnavailable, VhostNotFound
+from queue_core.message import Form
+from queue_core.queues import House
+from queue_core.ready import Budget
+from queue_core.sessions import Sessions, SessionSettings
+from queue_core.store.database import Database, StoreSettings
+from queue_core.store.definitions import Definitions, StoredBinding
+from queue_core.store.rows import Forms
+from queue_core.store.sessions import make_sessions
+from queue_core.store.users import StoredRoll
+from queue_core.subscriptions import Subscription
+from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = 0.5  # seconds before background work is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    cache_bytes: int = 32 * 1024 * 1024  # messages of stored queues kept in memory
+    poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
+    upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
+    store: StoreSettings = field(default_factory=StoreSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+
+
+class LoopbackOnly:
+    """Lets in from this machine whoever does not say who he is: what a fresh gateway does."""
+
+    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+        return is_loopback
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return is_loopback
+
+
+class Manager:
+    """`open` makes one; `close` ends it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        forms: Sequence[Form] = (),
+        settings: ManagerSettings | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings or ManagerSettings()
+        self.clock = clock
+        self.agenda = Agenda()
+        self.counters = Counters()
+        self.vhosts: dict[str, Vhost] = {}
+        self.on_lost: Callable[[Exception], None] | None = None  # this gateway must stop
+        self._policy = policy or LoopbackOnly()
+        self._budget = Budget(self.settings.cache_bytes)
+        self._database = Database(
+            url,
+            f"{socket.gethostname()} (pid {getpid()})",
+            Forms(forms, Subscription),
+            self.counters,
+            clock,
+            self.settings.store,
+        )
+        self.writer = self._database.writer
+        self.writer.on_lost = self._on_lost
+        self.auth: UserAuth
+        self.sessions: Sessions
+        self._tasks: list[asyncio.Task[None]] = []
+        self._agenda_moved = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        forms: Sequence[Form] = (),
+        settings: ManagerSettings | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Manager:
+        """Takes the database and everything in it. Raises DatabaseInUse, or what PostgreSQL
+        says."""
+        manager = cls(url, forms=forms, settings=settings, policy=policy, clock=clock)
+        try:
+            await manager._start()
+        except BaseException:
+            await manager.writer.close()
+            raise
+        return manager
+
+    async def vhost(self, name: str) -> Vhost:
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise VhostNotFound(f"no vhost '{name}'; a fresh gateway has '/'")
+        return vhost
+
+    async def add_vhost(self, name: str) -> Vhost:
+        if name not in self.vhosts:
+            await self._database.definitions.add_vhost(name)
+            self._make_vhost(name)
+        return self.vhosts[name]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether durable messages can be stored at this moment."""
+        is_reached = self._database.is_reached and self.writer.is_connected
+        return is_reached and not self.writer.is_congested
+
+    # --- life
+
+    async def _start(self) -> None:
+        database = self._database
+        definitions = await database.open()
+        await self._define(definitions)
+        self.sessions = make_sessions(
+            database.engine,
+            database.forms,
+            self.vhosts,
+            clock=self.clock,
+            agenda=self.agenda,
+            later=database.definitions.later,
+            settings=self.settings.sessions,
+        )
+        generation = database.start(self.vhosts, self.sessions)
+        self.auth = UserAuth(StoredRoll(database.engine), self._policy)
+        await self.auth.refresh()
+        await self.sessions.recover(generation)
+        self.agenda.on_earlier = self._agenda_moved.set
+        for work in (self._run_agenda(), self._run_polls(), self._run_upkeep()):
+            self._tasks.append(asyncio.create_task(work))
+
+    async def _define(self, definitions: Definitions) -> None:
+        for name in definitions.vhosts:
+            self._make_vhost(name)
+        for vhost_name, spec in definitions.exchanges:
+            self.vhosts[vhost_name].router.declare_exchange(spec)
+        for stored in definitions.queues:
+            vhost = self.vhosts[stored.vhost]
+            vhost.add_queue(await self._database.restore(vhost, stored))
+        await self._database.watch_expiry()
+        for binding in definitions.bindings:
+            self._bind(binding)
+
+    def _bind(self, stored: StoredBinding) -> None:
+        vhost = self.vhosts[stored.vhost]
+        is_exchange = stored.destination_kind == "exchange"
+        name = stored.destination
+        destination = ExchangeRef(name) if is_exchange else vhost.queue(name)
+        vhost.router.bind(stored.source, destination, stored.key, stored.arguments)
+
+    def _make_vhost(self, name: str) -> None:
+        def house(vhost: Vhost) -> House:
+            return House(
+                name, self.clock, self.agenda, self._budget, self.counters, vhost, self.writer
+            )
+
+        database = self._database
+        self.vhosts[name] = Vhost(name, house, self.writer, database.definitions, database.queues)
+
+    def _on_lost(self, error: Exception) -> None:
+        if self.on_lost is not None:
+            self.on_lost(error)
+
+    async def close(self) -> None:
+        """Writes what is there, and lets the database go. Adapters have ended before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._database.close()
+        self.auth.close()
+
+    # --- what goes on by itself
+
+    async def _run_agenda(self) -> None:
+        while True:
+            self._agenda_moved.clear()
+            when = self.agenda.next_time()
+            delay = None if when is None else max(0.0, when - self.clock())
+            try:
+                # not wait_for: of a cancellation in the same turn as the event, it says nothing
+                async with asyncio.timeout(delay):
+                    await self._agenda_moved.wait()
+            except TimeoutError:
+                self._run_due()
+
+    def _run_due(self) -> None:
+        try:
+            self.agenda.run_due(self.clock())
+        except Exception:
+            log.exception("something that was due failed")
+
+    async def _run_polls(self) -> None:
+        while True:
+            if not await self._guarded(self._database.poll):
+                await asyncio.sleep(self.settings.poll_interval)
+
+    async def _run_upkeep(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.upkeep_interval)
+            await self._guarded(self._database.keep_up)
+            await self._guarded(self.auth.refresh)
+
+    async def _guarded(self, work: Callable[[], Awaitable[int | None]]) -> int | None:
+        """A database that is away is the writer's news, not ours."""
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            log.debug("put off: %s", error)
+        except Exception:
+            log.exception("background work failed; it goes on")
+        await asyncio.sleep(RETRY)
+        return None

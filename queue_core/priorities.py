@@ -1,0 +1,223 @@
+"""What is ready in a queue with priorities: by priority, then by offset.
+
+Knows the offsets of all that is ready, as ranges, and keeps in memory what the budget allows.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from queue_core.consumers import Entry
+from queue_core.ready import LEAST, Budget, Source, by_offset, cost
+
+
+class PriorityReady:
+    """By priority, then by offset. Knows the offsets of all that is ready (ranges of them), and
+    keeps in memory what the budget allows."""
+
+    __slots__ = (
+        "_budget",
+        "_count",
+        "_entries",
+        "_fetching",
+        "_largest",
+        "_levels",
+        "_source",
+        "bytes",
+        "on_more",
+        "tail",
+    )
+
+    def __init__(
+        self,
+        levels: int,
+        tail: int,
+        budget: Budget,
+        source: Source | None,
+        on_more: Callable[[], None],
+    ) -> None:
+        self.tail = tail
+        self.on_more = on_more
+        self._budget = budget
+        self._source = source
+        self._levels = [Offsets() for _ in range(levels + 1)]
+        self._entries: dict[int, Entry] = {}
+        self._fetching = False
+        self._largest = 0  # cost of the largest entry that was read back last
+        self._count = 0
+        self.bytes = 0
+
+    def arrive(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if self._source is not None:
+                self._budget.used += cost(entry)
+            self.give_back(entry)
+        self.tail = entries[-1].offset + 1
+
+    def give_back(self, entry: Entry) -> None:
+        self.give_back_offset(entry.offset, entry.message.priority or 0)
+        self.bytes += entry.message.size()
+        if self._source is None or self._budget.has_room() or len(self._entries) < LEAST:
+            self._entries[entry.offset] = entry
+        else:
+            self._budget.used -= cost(entry)
+
+    def give_back_offset(self, offset: int, priority: int, size: int = 0) -> None:
+        """Knows of it, without having it in memory."""
+        self._levels[min(priority, len(self._levels) - 1)].add(offset)
+        self._count += 1
+        self.bytes += size
+
+    def take(self) -> Entry | None:
+        for level in reversed(self._levels):
+            if not level:
+                continue
+            entry = self._entries.pop(level.first(), None)
+            if entry is None:
+                self._fetch(level)
+                return None
+            level.remove_first()
+            self._count -= 1
+            self.bytes -= entry.message.size()
+            return entry
+        return None
+
+    def head(self) -> Entry | None:
+        for level in reversed(self._levels):
+            if level:
+                entry = self._entries.get(level.first())
+                if entry is None:
+                    self._fetch(level)
+                return entry
+        return None
+
+    def count(self) -> int:
+        return self._count
+
+    def clear(self) -> list[tuple[int, int]]:
+        ranges = [r for level in self._levels for r in level.ranges()]
+        if self._source is not None:
+            self._budget.used -= sum(map(cost, self._entries.values()))
+        self._entries.clear()
+        for level in self._levels:  # emptied, not replaced: a read-back may be under way for one
+            level.clear()
+        self._count = 0
+        self.bytes = 0
+        return ranges
+
+    def peek(self, start: int, limit: int) -> list[Entry]:
+        held = (e for e in self._entries.values() if e.offset >= start)
+        return sorted(held, key=by_offset)[:limit]
+
+    def offsets_below(self, mark: int) -> list[int]:
+        """Those that are ready, below an offset."""
+        spans = [span for level in self._levels for span in level.ranges()]
+        return [offset for start, end in spans for offset in range(start, min(end, mark))]
+
+    def withdraw(self, offsets: list[int]) -> list[int]:
+        taken = [o for o in offsets if any(level.discard(o) for level in self._levels)]
+        self._count -= len(taken)
+        for offset in taken:
+            entry = self._entries.pop(offset, None)
+            if entry is not None:
+                self.bytes -= entry.message.size()
+                self._budget.used -= cost(entry) if self._source is not None else 0
+        return taken
+
+    def _fetch(self, level: Offsets) -> None:
+        if self._fetching or self._source is None:
+            return
+        self._fetching = True
+        first = level.take_first(self._budget.chunk(self._largest))
+        asked = [offset for offset in first if offset not in self._entries]
+
+        def done(entries: list[Entry]) -> None:
+            self._fetching = False
+            self._largest = max(map(cost, entries), default=self._largest)
+            wanted = level.among(asked)  # some may have been purged or withdrawn meanwhile
+            for entry in entries:
+                if entry.offset in wanted and entry.offset not in self._entries:
+                    self._entries[entry.offset] = entry
+                    self._budget.used += cost(entry)
+            found = {entry.offset for entry in entries}
+            for offset in asked:
+                if offset not in found and level.discard(offset):
+                    self._count -= 1
+            self.on_more()
+
+        self._source.fetch_offsets(asked, done)
+
+
+class Offsets:
+    """An ordered set of offsets, as ranges: neighbours cost nothing."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: deque[list[int]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def among(self, offsets: list[int]) -> set[int]:
+        """Those of the offsets, which are in order, that are in it."""
+        found: set[int] = set()
+        i = 0
+        for start, end in self._ranges:
+            while i < len(offsets) and offsets[i] < end:
+                if offsets[i] >= start:
+                    found.add(offsets[i])
+                i += 1
+            if i == len(offsets):
+                break
+        return found
+
+    def clear(self) -> None:
+        self._ranges.clear()
+
+    def first(self) -> int:
+        return self._ranges[0][0]
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        return ((start, end) for start, end in self._ranges)
+
+    def add(self, offset: int) -> None:
+        ranges = self._ranges
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1][1] = offset + 1
+        elif not ranges or offset > ranges[-1][0]:
+            ranges.append([offset, offset + 1])
+        elif offset + 1 == ranges[0][0]:
+            ranges[0][0] = offset
+        else:
+            ordered = list(ranges)
+            insort(ordered, [offset, offset + 1])
+            self._ranges = deque(ordered)
+
+    def remove_first(self) -> None:
+        first = self._ranges[0]
+        first[0] += 1
+        if first[0] >= first[1]:
+            self._ranges.popleft()
+
+    def discard(self, offset: int) -> bool:
+        for i, (start, end) in enumerate(self._ranges):
+            if start <= offset < end:
+                left, right = [start, offset], [offset + 1, end]
+                del self._ranges[i]
+                for piece in (right, left):
+                    if piece[0] < piece[1]:
+                        self._ranges.insert(i, piece)
+                return True
+        return False
+
+    def take_first(self, count: int) -> list[int]:
+        """The first offsets, left in place."""
+        found: list[int] = []
+        for start, end in self._ranges:
+            found.extend(range(start, min(end, start + count - len(found))))
+            if len(found) >= count:
+                break
+        return found

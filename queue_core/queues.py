@@ -1,0 +1,429 @@
+"""Classic and ephemeral queues: competing consumers, limits, expiry, dead letters.
+
+A classic queue is a log in PostgreSQL with one cursor; an ephemeral one lives in memory, with the
+same rules. What differs is where a message goes when it is published: see `take`. Streams are next
+door, in `streams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from queue_core.agenda import Agenda, Appointment
+from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
+from queue_core.counters import Counters
+from queue_core.cursor import HIDDEN, Cursor, Journal, Settled
+from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
+from queue_core.log import Log
+from queue_core.message import Message
+from queue_core.priorities import PriorityReady
+from queue_core.ready import Budget, FifoReady, Ready, Source
+from queue_core.specs import Overflow, QueueSpec
+
+EPHEMERAL_BYTES: Final = 64 * 1024 * 1024  # an ephemeral queue without limits of its own
+EPHEMERAL_MESSAGES: Final = 500_000  # any ephemeral queue: an empty message takes memory, too
+EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something behind it may
+
+Appends = list[tuple[Log, Entry]]
+
+
+class Undertaker(Protocol):
+    """Takes what leaves a queue without having been consumed."""
+
+    def bury(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+        """Dead-letters the entry, in one commit with its leaving; drops it where the queue names no
+        dead-letter exchange."""
+
+    def bury_newcomer(self, queue: CompetingQueue, message: Message) -> None:
+        """Dead-letters a message that the queue refused to take."""
+
+    def on_idle(self, queue: CompetingQueue) -> None:
+        """The last consumer of an auto-delete queue left, or its time without use is over."""
+
+
+@dataclass(slots=True)
+class House:
+    """What all queues of a vhost share."""
+
+    vhost_name: str
+    clock: Callable[[], float]
+    agenda: Agenda
+    budget: Budget
+    counters: Counters
+    undertaker: Undertaker
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    ready: int
+    in_flight: int
+    delayed: int
+    consumers: int
+
+
+class CompetingQueue:
+    """Each message to one consumer. Implements the cursor's `Policy`."""
+
+    def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.house = house
+        self.owner = owner  # of an exclusive queue: the connection that declared it
+        self.is_deleted = False
+        self.cursor: Cursor
+        self.window: Window | None = None  # message ids seen of late, to tell repetitions
+        self._had_consumer = False
+        self._may_expire = spec.message_ttl is not None
+        self._expiry: Appointment | None = None
+        self._idle: Appointment | None = None
+        self.touch()
+
+    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+        """A message was routed here. False: the queue is full, and refuses it."""
+        raise TypeError("a queue says where its messages go")
+
+    # --- consumers
+
+    def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        self._check_exclusive(spec)
+        if spec.group is not None or spec.start is not None:
+            raise InvalidArgument(
+                f"queue '{self.name}' is {self.spec.kind}: groups and positions are for streams"
+            )
+        consumer = self.cursor.add_consumer(sink, spec)
+        self._had_consumer = True
+        return consumer
+
+    def _check_exclusive(self, spec: ConsumerSpec) -> None:
+        consumers = self.cursor.consumers
+        if spec.exclusive and consumers:
+            raise ResourceLocked(
+                f"queue '{self.name}' has consumers: an exclusive one must be the only one"
+            )
+        if any(consumer.spec.exclusive for consumer in consumers):
+            raise ResourceLocked(f"queue '{self.name}' is in exclusive use by another consumer")
+
+    def on_consumer_gone(self) -> None:
+        """Tell the queue, after a consumer of it was closed or cancelled."""
+        if self.cursor.consumers or self.is_deleted:
+            return
+        if self.spec.auto_delete and self._had_consumer:
+            self.house.undertaker.on_idle(self)
+        else:
+            self.touch()
+
+    def touch(self) -> None:
+        """Used: the time that an unused queue has to live starts again."""
+        if self.spec.expires is None:
+            return
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = self.house.agenda.at(
+            self.house.clock() + self.spec.expires, self._on_idle_time
+        )
+
+    def _on_idle_time(self) -> None:
+        if self.is_deleted:
+            return
+        if self.cursor.consumers:
+            self.touch()
+        else:
+            self.house.undertaker.on_idle(self)
+
+    # --- what arrives
+
+    def entry(self, message: Message, options: tuple[object, ...]) -> Entry:
+        expires_at, ttl = message.expires_at, self.spec.message_ttl
+        if ttl is not None:
+            until = self.house.clock() + ttl
+            expires_at = until if expires_at is None else min(expires_at, until)
+        if expires_at is not None:
+            self._may_expire = True
+        return Entry(message, options or None, expires_at, message.not_before)
+
+    def on_arrival(self, entries: list[Entry]) -> None:
+        """After a commit, when consumers had their share: limits and expiry for the rest."""
+        self.enforce_limits()
+        if self._may_expire and self._expiry is None:
+            self._watch_expiry()
+
+    def is_full(self, coming: int = 0) -> bool:
+        spec = self.spec
+        if spec.max_length is not None and self.cursor.ready.count() + coming >= spec.max_length:
+            return True
+        return spec.max_bytes is not None and self.cursor.ready.bytes >= spec.max_bytes
+
+    def enforce_limits(self) -> None:
+        """Drop-head: the oldest goes, until the rest fits."""
+        spec, ready = self.spec, self.cursor.ready
+        if spec.max_length is None and spec.max_bytes is None:
+            return
+        while (spec.max_length is not None and ready.count() > spec.max_length) or (
+            spec.max_bytes is not None and ready.bytes > spec.max_bytes and ready.count() > 0
+        ):
+            entry = ready.take()
+            if entry is None:
+                return  # it is being read back; `on_more` brings us here again
+            self.house.undertaker.bury(self, self.cursor, entry, "maxlen")
+
+    # --- the cursor's policy
+
+    def on_expired(self, cursor: Cursor, entry: Entry) -> None:
+        self.house.undertaker.bury(self, cursor, entry, "expired")
+
+    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
+        self.house.undertaker.bury(self, cursor, entry, "rejected")
+
+    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
+        self.house.undertaker.bury(self, cursor, entry, "delivery_limit")
+
+    def on_delayed(self, cursor: Cursor, when: float) -> None:
+        self.house.agenda.at(when, cursor.pump)
+
+    def on_due(self, cursor: Cursor, when: float) -> None:
+        self.house.agenda.at(when, cursor.fail_overdue)
+
+    def on_returned(self, cursor: Cursor) -> None:
+        self.house.counters.returned += 1
+        if self._may_expire and self._expiry is None:
+            self._watch_expiry()
+
+    def on_more(self) -> None:
+        """Entries were read back."""
+        self.cursor.pump()
+        self.enforce_limits()
+        if self._may_expire and self._expiry is None:
+            self._watch_expiry()
+
+    def _watch_expiry(self) -> None:
+        """As RabbitMQ does, a message expires when it reaches the head of its queue."""
+        head = self.cursor.ready.head()
+        if head is None:
+            return  # nothing ready, or it is being read back: `on_more` or an arrival comes
+        now = self.house.clock()
+        when = now + EXPIRY_RECHECK if head.expires_at is None else head.expires_at
+        self._expiry = self.house.agenda.at(when, self._expire)
+
+    def expect_expiry(self, when: float) -> None:
+        """The head, which is not in memory, expires then."""
+        if self._expiry is None:
+            self._expiry = self.house.agenda.at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        if self.is_deleted:
+            return
+        now, ready = self.house.clock(), self.cursor.ready
+        while (head := ready.head()) is not None:
+            if head.expires_at is None or head.expires_at > now:
+                break
+            taken = ready.take()
+            if taken is not None:
+                self.on_expired(self.cursor, taken)
+        self._watch_expiry()
+
+    # --- people
+
+    def counts(self) -> QueueCounts:
+        cursor = self.cursor
+        return QueueCounts(
+            cursor.ready.count(), cursor.in_flight, cursor.delayed_count, len(cursor.consumers)
+        )
+
+
+class EphemeralQueue(CompetingQueue):
+    """In the memory of this process, and gone with it."""
+
+    def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
+        super().__init__(spec, house, owner)
+        self._next_offset = 0
+        self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
+
+        def ready(_: Cursor) -> Ready:
+            if spec.max_priority:
+                return PriorityReady(spec.max_priority, 0, house.budget, None, self.on_more)
+            return FifoReady(0, 0, house.budget, None, self.on_more)
+
+        self.cursor = Cursor(
+            self,
+            ready,
+            clock=house.clock,
+            budget=house.budget,
+            counters=house.counters,
+            lease=HIDDEN,
+            single_active=spec.single_active_consumer,
+            delivery_limit=spec.delivery_limit,
+            ack_timeout=spec.ack_timeout,
+        )
+
+    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+        cursor = self.cursor
+        consumers = cursor.consumers
+        if len(consumers) == 1 and message.not_before is None:
+            # The short way: nobody to share with, nothing waiting, nothing to settle later.
+            # Measured with one publisher and one subscriber: 0.5 us against 2.9 us the long way.
+            consumer = consumers[0]
+            if (
+                consumer.auto_settle
+                and consumer.replenish
+                and consumer.is_waiting
+                and consumer.credit > 0
+                and not cursor.ready.count()
+            ):
+                self.house.counters.delivered += 1
+                consumer.sink.deliver_direct(consumer, message, options)
+                return True
+        return self._keep(message, options)
+
+    def refuses(self, coming: int = 0) -> bool:
+        """Whether it has no room, with so many on their way to it."""
+        if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming):
+            return True
+        ready = self.cursor.ready
+        if self.spec.max_bytes is None and ready.bytes >= self._max_bytes:
+            return True
+        return ready.count() >= EPHEMERAL_MESSAGES
+
+    def _keep(self, message: Message, options: tuple[object, ...]) -> bool:
+        spec = self.spec
+        if self.refuses():
+            if spec.overflow is Overflow.REJECT_PUBLISH_DLX:
+                self.house.undertaker.bury_newcomer(self, message)
+            self.house.counters.refused_full += 1
+            return False
+        entry = self.entry(message, options)
+        entry.offset = self._next_offset
+        self._next_offset += 1
+        self.cursor.arrive([entry])
+        if spec.max_length is not None or spec.max_bytes is not None or self._may_expire:
+            self.on_arrival([entry])
+        return True
+
+    def peek(self, start: int, limit: int) -> list[Entry]:
+        """Those that are ready, from an offset on."""
+        return self.cursor.ready.peek(start, limit)
+
+
+class ClassicQueue(CompetingQueue):
+    """A log in PostgreSQL with one cursor."""
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        house: House,
+        log: Log,
+        source: Source,
+        *,
+        settled: Settled | None = None,
+        lease: int = 0,
+        failures: dict[int, int] | None = None,
+    ) -> None:
+        super().__init__(spec, house)
+        self.log = log
+        # Of a session's queue: which messages are worth storing for somebody who may be away.
+        self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
+        self.window = Window(spec.dedup_window) if spec.dedup_window else None
+        settled = settled or Settled()
+        self._may_expire = self._may_expire or log.tail > settled.floor
+
+        def ready(_: Cursor) -> Ready:
+            if spec.max_priority:
+                return PriorityReady(
+                    spec.max_priority, log.tail, house.budget, source, self.on_more
+                )
+            return FifoReady(
+                settled.floor, log.tail, house.budget, source, self.on_more, settled.above
+            )
+
+        self.cursor = Cursor(
+            self,
+            ready,
+            clock=house.clock,
+            budget=house.budget,
+            counters=house.counters,
+            journal=house.journal,
+            settled=settled,
+            queue_id=log.queue_id,
+            lease=lease,
+            failures=failures,
+            single_active=spec.single_active_consumer,
+            delivery_limit=spec.delivery_limit,
+            ack_timeout=spec.ack_timeout,
+        )
+        log.cursors.append(self.cursor)
+        log.on_arrival = self.on_arrival
+        log.on_refused = self._on_refused
+
+    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+        spec = self.spec
+        if self.wants is not None and not self.wants(message, options):
+            return True
+        window = (
+            None if message.deaths else self.window
+        )  # a dead letter that returns is no repetition
+        if window is not None and window.has_seen(message, self.house.clock()):
+            self.house.counters.duplicates += 1
+            return True
+        if spec.overflow is not Overflow.DROP_HEAD and self.is_full(self.log.pending):
+            if spec.overflow is Overflow.REJECT_PUBLISH_DLX:
+                self.house.undertaker.bury_newcomer(self, message)
+            self.house.counters.refused_full += 1
+            return False
+        if window is not None:
+            window.remember(message, self.house.clock())
+        self.log.pending += 1
+        appends.append((self.log, self.entry(message, options)))
+        return True
+
+    def _on_refused(self, entry: Entry) -> None:
+        if self.window is not None and not entry.message.deaths:
+            self.window.forget(entry.message)
+
+
+class Window:
+    """Message ids seen in the last so many seconds: a second one with the same id is a repetition,
+    and not stored again."""
+
+    def __init__(self, seconds: float, seen: dict[str, float] | None = None) -> None:
+        self.seconds = seconds
+        self.seen = seen or {}  # in the order of time
+
+    def has_seen(self, message: Message, now: float) -> bool:
+        message_id = message.properties.message_id
+        if message_id is None:
+            return False
+        self._forget(now - self.seconds)
+        return str(message_id) in self.seen
+
+    def remember(self, message: Message, now: float) -> None:
+        """It was taken."""
+        message_id = message.properties.message_id
+        if message_id is not None:
+            self.seen[str(message_id)] = now
+
+    def holds(self, message: Message) -> bool:
+        """Whether it, or what it repeats, is on record; a message without an id is."""
+        message_id = message.properties.message_id
+        return message_id is None or str(message_id) in self.seen
+
+    def forget(self, message: Message) -> None:
+        """It was not stored after all."""
+        self.seen.pop(str(message.properties.message_id), None)
+
+    def _forget(self, horizon: float) -> None:
+        seen = self.seen
+        while seen:
+            oldest = next(iter(seen))
+            if seen[oldest] > horizon:
+                return
+            del seen[oldest]
+
+
+def full(queue: CompetingQueue) -> QueueFull:
+    return QueueFull(
+        f"queue '{queue.name}' is full and set to {queue.spec.overflow}; "
+        "consume from it, or raise its x-max-length or x-max-length-bytes"
+    )

@@ -1,0 +1,386 @@
+"""Retained messages: the last value of each topic, for those who subscribe later.
+
+The topics are in memory, the messages in PostgreSQL, with a small cache of them here. A value
+enters and leaves with the unit that published it: `record` makes what the unit carries, `committed`
+hears of the commit. Nothing here knows a protocol or SQL.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any, Final, NamedTuple, Protocol
+
+from queue_core.agenda import Agenda, Appointment
+from queue_core.errors import CoreError, LimitExceeded
+from queue_core.message import Message
+from queue_core.topics import MANY, ONE, Tokens, filter_tokens, levels_of
+from queue_core.units import RetainedRecord
+
+log = logging.getLogger(__name__)
+
+LONGEST_TOPIC: Final = 2000  # bytes: a key of the table's index has room for no more
+PAGE_TOPICS: Final = 256  # read back at once
+PAGE_BYTES: Final = 4 * 1024 * 1024
+LARGEST_CACHED: Final = 16 * 1024
+SWEEP_PAUSE: Final = 60.0  # seconds between two looks for expired ones
+SWEEP_STEP: Final = 5000  # topics looked at before others get their turn
+SWEEP_BREATH: Final = 0.01  # seconds until the next step
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedSettings:
+    max_topics: int = 1_000_000
+    max_bytes: int = 4 * 1024 * 1024 * 1024
+    cache_bytes: int = 16 * 1024 * 1024
+
+
+class Kept(NamedTuple):
+    """A retained message, with what its table knows of it."""
+
+    message: Message
+    qos: int
+    retained_at: float
+
+
+class KeptTopic(NamedTuple):
+    """A row of the table without its message, as the index is built from."""
+
+    vhost: str
+    topic: str
+    size: int
+    expires_at: float | None
+
+
+class RetainedStore(Protocol):
+    """The table of retained messages."""
+
+    def topics(self) -> AsyncIterator[list[KeptTopic]]:
+        """All rows, some at a time."""
+        ...
+
+    async def read(self, vhost: str, topics: Sequence[str]) -> dict[str, Kept]: ...
+
+    async def delete_expired(self, vhost: str, topics: Sequence[str], now: float) -> None:
+        """Deletes those of them that have expired by then."""
+
+
+_stamps: Final = count(1)
+
+
+class Node:
+    """One level of some topics; the topic that ends here is named in full."""
+
+    __slots__ = ("children", "expires_at", "size", "stamp", "topic")
+
+    def __init__(self) -> None:
+        self.children: dict[str, Node] = {}
+        self.topic: str | None = None
+        self.size = 0
+        self.expires_at: float | None = None
+        self.stamp = 0  # tells this value from those before it
+
+
+class TopicIndex:
+    """The topics of one vhost that have a value. Matching a filter walks only where it leads."""
+
+    def __init__(self) -> None:
+        self._root = Node()
+        self.count = 0
+        self.bytes = 0
+        self.expiring = 0
+
+    def find(self, topic: str) -> Node | None:
+        node: Node | None = self._root
+        for level in levels_of(topic):
+            node = node.children.get(level) if node is not None else None
+        return None if node is None or node.topic is None else node
+
+    def put(self, topic: str, size: int, expires_at: float | None) -> None:
+        node = self._root
+        for level in levels_of(topic):
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = Node()
+            node = child
+        self._leave(node)
+        node.topic, node.size, node.expires_at = topic, size, expires_at
+        node.stamp = next(_stamps)
+        self.count += 1
+        self.bytes += size
+        self.expiring += expires_at is not None
+
+    def remove(self, topic: str) -> bool:
+        """False if it has no value."""
+        path = [self._root]
+        levels = levels_of(topic)
+        for level in levels:
+            child = path[-1].children.get(level)
+            if child is None:
+                return False
+            path.append(child)
+        if not self._leave(path[-1]):
+            return False
+        for level in reversed(levels):
+            node = path.pop()
+            if node.children or node.topic is not None:
+                break
+            del path[-1].children[level]
+        return True
+
+    def _leave(self, node: Node) -> bool:
+        if node.topic is None:
+            return False
+        self.count -= 1
+        self.bytes -= node.size
+        self.expiring -= node.expires_at is not None
+        node.topic, node.expires_at = None, None
+        return True
+
+    def match(self, tokens: Tokens) -> Iterator[Node]:
+        """The nodes of topics that the filter matches, in no promised order. Topics may come and
+        go while this is walked: what is there all along is met once."""
+        stack = [(self._root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            if depth == len(tokens):
+                if node.topic is not None:
+                    yield node
+                continue
+            token = tokens[depth]
+            if token == MANY and node.topic is not None:
+                yield node
+            if token in (MANY, ONE):
+                onward = depth if token == MANY else depth + 1
+                stack.extend((child, onward) for child in self._children(node))
+            elif token in node.children:
+                stack.append((node.children[token], depth + 1))
+
+    def _children(self, node: Node) -> list[Node]:
+        """Those that a wildcard leads to: not the `$` topics from the root."""
+        if node is not self._root:
+            return list(node.children.values())
+        return [child for level, child in node.children.items() if level[:1] != "$"]
+
+    def all(self) -> Iterator[Node]:
+        stack = [self._root]
+        while stack:
+            node = stack.pop()
+            if node.topic is not None:
+                yield node
+            stack.extend(node.children.values())
+
+
+class Retained:
+    def __init__(
+        self,
+        store: RetainedStore,
+        *,
+        clock: Callable[[], float],
+        agenda: Agenda,
+        later: Callable[[Coroutine[Any, Any, object]], None],
+        settings: RetainedSettings | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._agenda = agenda
+        self._later = later
+        self._settings = settings or RetainedSettings()
+        self._indexes: dict[str, TopicIndex] = {}
+        self._cache: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._cached_bytes = 0
+        self._sweep: Appointment | None = None
+        self._swept: Iterator[tuple[str, Node]] | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(index.count for index in self._indexes.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(index.bytes for index in self._indexes.values())
+
+    # --- values come and go with commits
+
+    def record(self, vhost: str, message: Message, qos: int) -> RetainedRecord:
+        """What a unit carries to make this its topic's value; an empty body clears it. Raises
+        LimitExceeded."""
+        topic = message.topic
+        if not message.body:
+            return RetainedRecord(vhost, topic, None, qos)
+        if len(topic) > LONGEST_TOPIC // 4 and len(topic.encode()) > LONGEST_TOPIC:
+            raise LimitExceeded(
+                f"a retained message's topic has {LONGEST_TOPIC} bytes at most; "
+                "publish it without retain, or under a shorter topic"
+            )
+        held = self._index(vhost).find(topic)
+        most = self._settings
+        if held is None and self.count >= most.max_topics:
+            raise LimitExceeded(
+                f"{most.max_topics} topics have a retained message, which is the limit; "
+                "clear some, or raise the limit"
+            )
+        if self.bytes - (0 if held is None else held.size) + message.size() > most.max_bytes:
+            raise LimitExceeded(
+                f"retained messages take {self.bytes} bytes of {most.max_bytes} allowed; "
+                "clear some, or raise the limit"
+            )
+        return RetainedRecord(vhost, topic, message, qos)
+
+    def committed(self, records: Iterable[RetainedRecord]) -> None:
+        """These are in the table now, in this order."""
+        for record in records:
+            vhost, topic, message = record.vhost, record.topic, record.message
+            self._uncache(vhost, topic)
+            if message is None:
+                self._index(vhost).remove(topic)
+                continue
+            self._index(vhost).put(topic, message.size(), message.expires_at)
+            self._keep(vhost, topic, Kept(message, record.qos, self._clock()))
+            if message.expires_at is not None:
+                self._plan_sweep()
+
+    async def recover(self) -> None:
+        """Reads which topics have a value."""
+        async for page in self._store.topics():
+            for kept in page:
+                self._index(kept.vhost).put(kept.topic, kept.size, kept.expires_at)
+        if any(index.expiring for index in self._indexes.values()):
+            self._plan_sweep()
+
+    def _index(self, vhost: str) -> TopicIndex:
+        index = self._indexes.get(vhost)
+        if index is None:
+            index = self._indexes[vhost] = TopicIndex()
+        return index
+
+    # --- matching
+
+    def has_match(self, vhost: str, topic_filter: str) -> bool:
+        index = self._indexes.get(vhost)
+        return index is not None and any(True for _ in index.match(filter_tokens(topic_filter)))
+
+    async def match(
+        self, vhost: str, topic_filter: str, limit: int | None = None
+    ) -> AsyncIterator[Kept]:
+        """The values of the topics that match, a page of them in memory at a time."""
+        index = self._indexes.get(vhost)
+        if index is None:
+            return
+        matched = 0
+        for page in _pages(index.match(filter_tokens(topic_filter))):
+            for kept in await self._values(vhost, page):
+                if matched == limit:
+                    return
+                matched += 1
+                yield kept
+
+    async def _values(self, vhost: str, page: dict[str, int]) -> list[Kept]:
+        found: dict[str, Kept] = {}
+        for topic in page:
+            kept = self._cache.get((vhost, topic))
+            if kept is not None:
+                found[topic] = kept
+                self._cache.move_to_end((vhost, topic))
+        if len(found) < len(page):
+            missing = [topic for topic in page if topic not in found]
+            read = await self._store.read(vhost, missing)
+            for topic, kept in read.items():
+                node = self._index(vhost).find(topic)
+                if node is not None and node.stamp == page[topic]:  # no newer one came meanwhile
+                    self._keep(vhost, topic, kept)
+            found |= read
+        now = self._clock()
+        expired = [topic for topic, kept in found.items() if _is_expired(kept.message, now)]
+        if expired:
+            self._later(self._delete_expired(vhost, expired))
+        return [kept for kept in found.values() if not _is_expired(kept.message, now)]
+
+    # --- what is kept in memory
+
+    def _keep(self, vhost: str, topic: str, kept: Kept) -> None:
+        size = kept.message.size()
+        if size > LARGEST_CACHED:
+            return
+        self._uncache(vhost, topic)
+        self._cache[vhost, topic] = kept
+        self._cached_bytes += size
+        while self._cached_bytes > self._settings.cache_bytes:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= oldest.message.size()
+
+    def _uncache(self, vhost: str, topic: str) -> None:
+        kept = self._cache.pop((vhost, topic), None)
+        if kept is not None:
+            self._cached_bytes -= kept.message.size()
+
+    # --- expiry
+
+    def _plan_sweep(self) -> None:
+        if self._sweep is None:
+            self._sweep = self._agenda.at(self._clock() + SWEEP_PAUSE, self._sweep_some)
+
+    def _sweep_some(self) -> None:
+        """Looks at some topics; the next ones have their turn with the next call."""
+        self._sweep = None
+        now = self._clock()
+        if self._swept is None:
+            self._swept = self._expiring_nodes()
+        expired: dict[str, list[str]] = {}
+        seen = 0
+        for vhost, node in islice(self._swept, SWEEP_STEP):
+            seen += 1
+            if node.topic is not None and node.expires_at is not None and node.expires_at <= now:
+                expired.setdefault(vhost, []).append(node.topic)
+        for vhost, topics in expired.items():
+            self._later(self._delete_expired(vhost, topics))
+        if seen == SWEEP_STEP:
+            self._sweep = self._agenda.at(now + SWEEP_BREATH, self._sweep_some)
+            return
+        self._swept = None
+        if any(index.expiring for index in self._indexes.values()):
+            self._plan_sweep()
+
+    def _expiring_nodes(self) -> Iterator[tuple[str, Node]]:
+        for vhost, index in list(self._indexes.items()):
+            if index.expiring:
+                for node in index.all():
+                    yield vhost, node
+
+    async def _delete_expired(self, vhost: str, topics: list[str]) -> None:
+        now = self._clock()
+        try:
+            await self._store.delete_expired(vhost, topics, now)
+        except CoreError as error:
+            log.warning("expired retained messages stay until the next look: %s", error)
+            return
+        index = self._index(vhost)
+        for topic in topics:
+            node = index.find(topic)
+            # a value that was published meanwhile has an expiry of its own
+            if node is not None and node.expires_at is not None and node.expires_at <= now:
+                index.remove(topic)
+                self._uncache(vhost, topic)
+
+
+def _is_expired(message: Message, now: float) -> bool:
+    return message.expires_at is not None and message.expires_at <= now
+
+
+def _pages(nodes: Iterable[Node]) -> Iterator[dict[str, int]]:
+    """Topics and their stamps, as many at a time as are read back at once."""
+    page: dict[str, int] = {}
+    size = 0
+    for node in nodes:
+        if node.topic is None:
+            continue
+        page[node.topic] = node.stamp
+        size += node.size
+        if len(page) >= PAGE_TOPICS or size >= PAGE_BYTES:
+            yield page
+            page, size = {}, 0
+    if page:
+        yield page

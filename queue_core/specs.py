@@ -1,0 +1,255 @@
+"""What a queue is declared as: its kind, its limits and its policies, read from its arguments.
+
+An argument that is unknown, of the wrong type, or without meaning for the kind is refused here, by
+name; none is ever ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
+
+QUORUM_DELIVERY_LIMIT: Final = 20
+MAX_PRIORITY: Final = 255
+
+
+class QueueKind(StrEnum):
+    CLASSIC = "classic"
+    STREAM = "stream"
+    EPHEMERAL = "ephemeral"
+
+
+class Overflow(StrEnum):
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """Everything that decides how a queue behaves. `arguments` is what was declared, word for word;
+    the fields below it are what they mean."""
+
+    name: str
+    kind: QueueKind
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    message_ttl: float | None = None  # seconds
+    expires: float | None = None  # seconds without consumers and use
+    max_length: int | None = None
+    max_bytes: int | None = None
+    overflow: Overflow = Overflow.DROP_HEAD
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    max_priority: int | None = None
+    single_active_consumer: bool = False
+    delivery_limit: int | None = None
+    max_age: float | None = None  # seconds, streams
+    segment_bytes: int | None = None  # streams
+    dedup_window: float | None = None  # seconds
+    ack_timeout: float | None = None  # seconds
+
+    @classmethod
+    def parse(
+        cls,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+    ) -> QueueSpec:
+        """Reads a declaration. What must not survive its connection or its last consumer has no
+        reason to be on disk: exclusive, auto-delete and non-durable queues are ephemeral."""
+        if not is_storable(name):
+            raise InvalidArgument(f"queue {name!r}: a name is text without NUL")
+        given = dict(arguments or {})
+        kind, limit = _kind(given, ephemeral=not durable or exclusive or auto_delete)
+        values: dict[str, object] = {} if limit is None else {"delivery_limit": limit}
+        for argument, value in given.items():
+            if argument == "x-queue-type":
+                continue
+            rule = RULES.get(argument)
+            if rule is None:
+                raise UnsupportedArgument(
+                    f"queue '{name}': argument '{argument}' is not supported; "
+                    f"known are {', '.join(sorted(RULES))}"
+                )
+            if kind not in rule.kinds:
+                raise InvalidArgument(
+                    f"queue '{name}': argument '{argument}' has no meaning for a {kind} queue"
+                )
+            if rule.field is not None:
+                values[rule.field] = rule.read(name, argument, value)
+            else:
+                rule.read(name, argument, value)
+        spec = cls(
+            name,
+            kind,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=given,
+            **values,  # type: ignore[arg-type]
+        )
+        _check_together(spec)
+        return spec
+
+    def check_equivalent(self, other: QueueSpec) -> None:
+        """Declaring again is fine with the same words, and an error with any other."""
+        for attribute in ("kind", "durable", "exclusive", "auto_delete", "delivery_limit"):
+            mine, theirs = getattr(self, attribute), getattr(other, attribute)
+            if mine != theirs:
+                raise NotEquivalent(
+                    f"queue '{self.name}' exists with {attribute}={_said(mine)}, "
+                    f"declared again with {_said(theirs)}; delete it first or declare it as it is"
+                )
+        for argument in sorted(self.arguments.keys() | other.arguments.keys()):
+            mine, theirs = self.arguments.get(argument), other.arguments.get(argument)
+            if mine != theirs and argument != "x-queue-type":
+                raise NotEquivalent(
+                    f"queue '{self.name}' exists with argument '{argument}'={_said(mine)}, "
+                    f"declared again with {_said(theirs)}; delete it first or declare it as it is"
+                )
+
+
+def _said(value: object) -> str:
+    return "none" if value is None else f"'{value}'"
+
+
+def _kind(arguments: Mapping[str, object], *, ephemeral: bool) -> tuple[QueueKind, int | None]:
+    asked = arguments.get("x-queue-type")
+    match asked:
+        case None | "classic":
+            return (QueueKind.EPHEMERAL if ephemeral else QueueKind.CLASSIC), None
+        case "quorum" | "stream" if ephemeral:
+            raise InvalidArgument(
+                f"x-queue-type '{asked}' needs a durable queue that is neither exclusive nor "
+                "auto-delete; declare it durable, or leave the type out"
+            )
+        case "quorum":
+            # PostgreSQL's own replication is the quorum; what remains is the delivery limit
+            return QueueKind.CLASSIC, QUORUM_DELIVERY_LIMIT
+        case "stream":
+            return QueueKind.STREAM, None
+        case _:
+            raise InvalidArgument(
+                f"x-queue-type {_said(asked)} is unknown; use classic, quorum or stream"
+            )
+
+
+def _check_together(spec: QueueSpec) -> None:
+    if spec.dead_letter_key is not None and spec.dead_letter_exchange is None:
+        raise InvalidArgument(
+            f"queue '{spec.name}': x-dead-letter-routing-key needs x-dead-letter-exchange"
+        )
+    if spec.overflow is Overflow.REJECT_PUBLISH_DLX and spec.dead_letter_exchange is None:
+        raise InvalidArgument(
+            f"queue '{spec.name}': x-overflow reject-publish-dlx needs x-dead-letter-exchange"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One argument: how to read it, where it goes, and for which kinds it means something."""
+
+    field: str | None
+    read: Callable[[str, str, object], object]
+    kinds: frozenset[QueueKind]
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str, str, object], object]:
+    def read(name: str, argument: str, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidArgument(f"queue '{name}': '{argument}' must be a whole number")
+        if value < least or (most is not None and value > most):
+            bound = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise InvalidArgument(f"queue '{name}': '{argument}' is {value}; it must be {bound}")
+        return value
+
+    return read
+
+
+def _milliseconds(least: int) -> Callable[[str, str, object], object]:
+    whole = _whole(least, 10 * 365 * 86_400_000)
+
+    def read(name: str, argument: str, value: object) -> object:
+        return int(str(whole(name, argument, value))) / 1000
+
+    return read
+
+
+def _text(name: str, argument: str, value: object) -> object:
+    if not isinstance(value, str) or not is_storable(value):
+        raise InvalidArgument(f"queue '{name}': '{argument}' must be a string without NUL")
+    return value
+
+
+def is_storable(text: str) -> bool:
+    """Whether PostgreSQL can hold it as text."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _flag(name: str, argument: str, value: object) -> object:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"queue '{name}': '{argument}' must be true or false")
+    return value
+
+
+def _overflow(name: str, argument: str, value: object) -> object:
+    try:
+        return Overflow(str(value))
+    except ValueError:
+        raise InvalidArgument(
+            f"queue '{name}': '{argument}' is '{value}'; use {', '.join(Overflow)}"
+        ) from None
+
+
+def _mode(name: str, argument: str, value: object) -> object:
+    # 'lazy' asks that messages stay on disk until they are wanted, which is how every queue works
+    if value not in ("default", "lazy"):
+        raise InvalidArgument(f"queue '{name}': '{argument}' is '{value}'; use default or lazy")
+    return value
+
+
+AGE_UNITS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+
+
+def _age(name: str, argument: str, value: object) -> object:
+    text = str(value)
+    if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in AGE_UNITS:
+        return float(int(text[:-1]) * AGE_UNITS[text[-1]])
+    raise InvalidArgument(
+        f"queue '{name}': '{argument}' is '{value}'; write a number and one of "
+        f"{', '.join(AGE_UNITS)}, for example 7D"
+    )
+
+
+COMPETING: Final = frozenset((QueueKind.CLASSIC, QueueKind.EPHEMERAL))
+STORED: Final = frozenset((QueueKind.CLASSIC,))
+STREAMS: Final = frozenset((QueueKind.STREAM,))
+ALL: Final = frozenset(QueueKind)
+
+RULES: Final[dict[str, Rule]] = {
+    "x-message-ttl": Rule("message_ttl", _milliseconds(0), COMPETING),
+    "x-expires": Rule("expires", _milliseconds(1), COMPETING),
+    "x-max-length": Rule("max_length", _whole(0), ALL),
+    "x-max-length-bytes": Rule("max_bytes", _whole(0), ALL),
+    "x-overflow": Rule("overflow", _overflow, COMPETING),
+    "x-dead-letter-exchange": Rule("dead_letter_exchange", _text, COMPETING),
+    "x-dead-letter-routing-key": Rule("dead_letter_key", _text, COMPETING),
+    "x-max-priority": Rule("max_priority", _whole(0, MAX_PRIORITY), COMPETING),
+    "x-single-active-consumer": Rule("single_active_consumer", _flag, COMPETING),
+    "x-delivery-limit": Rule("delivery_limit", _whole(0), COMPETING),
+    "x-max-age": Rule("max_age", _age, STREAMS),
+    "x-stream-max-segment-size-bytes": Rule("segment_bytes", _whole(65_536), STREAMS),
+    "x-deduplication-window": Rule("dedup_window", _milliseconds(1), STORED),
+    "x-consumer-timeout": Rule("ack_timeout", _milliseconds(1000), COMPETING),
+    "x-queue-mode": Rule(None, _mode, COMPETING),
+}

@@ -1,0 +1,65 @@
+"""The journal's state, written out in full when it starts a new generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import asyncpg
+
+from queue_core.cursor import Settled
+from queue_core.message import utc
+from queue_core.queues import ClassicQueue
+from queue_core.store import statements
+from queue_core.store.stored import QueueStore
+from queue_core.streams import StreamQueue
+from queue_core.units import PacketRecord
+
+
+class Checkpoint:
+    def __init__(self, queues: QueueStore, packets: Callable[[], Iterable[PacketRecord]]) -> None:
+        self._queues = queues
+        self._packets = packets
+
+    async def __call__(
+        self, connection: asyncpg.Connection, generation: int, seq: Callable[[], int]
+    ) -> None:
+        settlements: list[tuple[object, ...]] = []
+        failures: list[tuple[object, ...]] = []
+        duplicates: list[tuple[object, ...]] = []
+        for queue_id, queue in self._queues.queues.items():
+            if isinstance(queue, StreamQueue):
+                for group, settled in queue.groups().items():
+                    lease = queue.lease_of(group)
+                    settlements.append(_settlement(seq(), queue_id, group, settled, lease))
+                continue
+            cursor = queue.cursor
+            settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease_asked))
+            delays = self._queues.delays.get(queue_id, {}) | cursor.delays()
+            for offset, count in ({**dict.fromkeys(delays, 0), **cursor.failures}).items():
+                until = delays.get(offset)
+                failures.append(statements.redelivery_row(queue_id, offset, count, until, ""))
+            duplicates += _ids(queue_id, queue)
+        packets = [
+            (seq(), p.session_id, int(p.is_outgoing), p.packet_id, p.state, p.queue_id, p.offset)
+            for p in self._packets()
+        ]
+        for statement, rows in (
+            (statements.INSERT_SETTLEMENTS, settlements),
+            (statements.INSERT_REDELIVERIES, failures),
+            (statements.INSERT_DUPLICATES, duplicates),
+            (statements.INSERT_PACKETS, packets),
+        ):
+            if rows:
+                await statements.insert(connection, statement, rows, generation)
+
+
+def _settlement(
+    seq: int, queue_id: int, group: str, settled: Settled, lease: int
+) -> tuple[object, ...]:
+    return (seq, queue_id, group, settled.floor, settled.above.text(), True, lease)
+
+
+def _ids(queue_id: int, queue: ClassicQueue) -> list[tuple[object, ...]]:
+    if queue.window is None:
+        return []
+    return [(queue_id, message_id, utc(at)) for message_id, at in queue.window.seen.items()]

@@ -1,0 +1,71 @@
+"""Cold statements: a transaction of its own for each, through the engine, and the core's errors;
+many rows in one statement, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import msgspec
+from sqlalchemy import Table, TableValuedAlias, bindparam, cast, column, func, select
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.types import Text
+
+from queue_core.errors import InvalidArgument, StoreUnavailable
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Committed when the block ends. A database out of reach is StoreUnavailable, a value that it
+    cannot hold InvalidArgument; a broken constraint or statement is our own mistake, and stays
+    what it is."""
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    except (IntegrityError, ProgrammingError):
+        raise
+    except DataError as error:
+        raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
+    except (SQLAlchemyError, asyncpg.PostgresError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(
+            f"the database cannot be reached; try again later: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def unnested(**columns: tuple[Sequence[object], Any]) -> TableValuedAlias:
+    """A table of the given columns: for each its values and their type."""
+    arrays = [bindparam(None, list(v), ARRAY(kind), unique=True) for v, kind in columns.values()]
+    named = [column(name, kind) for name, (_, kind) in columns.items()]
+    return func.unnest(*arrays).table_valued(*named).render_derived(name="given")
+
+
+def insert_rows(table: Table, rows: Sequence[Mapping[str, object]]) -> Insert:
+    """Inserts rows that all have the same columns; whatever their number, one statement, compiled
+    once. JSON is given as objects, or written already."""
+    kinds = {name: table.columns[name].type for name in rows[0]}
+    is_json = {name: isinstance(kind, JSONB) for name, kind in kinds.items()}
+    given = unnested(
+        **{
+            name: (
+                [_json(row[name]) if is_json[name] else row[name] for row in rows],
+                Text if is_json[name] else kind,
+            )
+            for name, kind in kinds.items()
+        }
+    )
+    wanted = [cast(given.c[name], JSONB) if is_json[name] else given.c[name] for name in kinds]
+    return insert(table).from_select(list(kinds), select(*wanted))
+
+
+def _json(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,162 @@
+"""What people ask for in SQL: purge, redrive, declare and delete. Done here, by the process that
+knows who holds which message; the answer goes into the command's row."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import msgspec
+
+from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
+from queue_core.message import Message
+from queue_core.queues import Appends, ClassicQueue
+from queue_core.ready import cost
+from queue_core.specs import QueueSpec
+from queue_core.store.reader import Reader
+from queue_core.store.recovery import parse_multirange
+from queue_core.streams import StreamQueue
+from queue_core.transactions import Waiter
+from queue_core.units import Unit
+
+if TYPE_CHECKING:
+    from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+OPEN: Final = """
+    SELECT id, kind, vhost, queue, argument FROM howdah.command
+    WHERE done_at IS NULL ORDER BY id LIMIT 100
+"""
+DONE: Final = """
+    UPDATE howdah.command SET done_at = clock_timestamp(), result = $2::jsonb, error = $3
+    WHERE id = $1
+"""
+FORGET: Final = "DELETE FROM howdah.command WHERE done_at < now() - interval '7 days'"
+REDRIVE_CHUNK: Final = 500
+
+Result = dict[str, Any]
+
+
+class Commands:
+    def __init__(self, vhosts: Mapping[str, Vhost], reader: Reader) -> None:
+        self._vhosts = vhosts
+        self._reader = reader
+        self._kinds: dict[str, Callable[[Vhost, str, Result], Any]] = {
+            "purge": self._purge,
+            "redrive": self._redrive,
+            "delete_queue": self._delete_queue,
+            "declare_queue": self._declare_queue,
+        }
+
+    async def run_open(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        for row in await connection.fetch(OPEN):
+            result, error = await self._run(row)
+            text = None if result is None else msgspec.json.encode(result).decode()
+            await connection.execute(DONE, row["id"], text, error)
+
+    async def _run(self, row: asyncpg.Record) -> tuple[Result | None, str | None]:
+        try:
+            vhost = self._vhosts.get(row["vhost"])
+            if vhost is None:
+                raise VhostNotFound(f"vhost '{row['vhost']}' does not exist")
+            kind = self._kinds.get(row["kind"])
+            if kind is None:
+                raise InvalidArgument(
+                    f"command '{row['kind']}' is unknown; use {', '.join(self._kinds)}"
+                )
+            argument = msgspec.json.decode(row["argument"])
+            _check_same(vhost, row["queue"], argument.get("queue_id"))
+            result: Result = await kind(vhost, row["queue"], argument)
+        except CoreError as error:
+            log.warning("command %d (%s) failed: %s", row["id"], row["kind"], error)
+            return None, str(error)
+        except (ValueError, TypeError, LookupError) as error:  # must not hold up the next one
+            log.exception("command %d (%s) cannot be read", row["id"], row["kind"])
+            return None, f"the command cannot be read: {error}"
+        log.info("command %d: %s %s: %s", row["id"], row["kind"], row["queue"], result)
+        return result, None
+
+    async def _purge(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        return {"messages": await vhost.purge_queue(queue)}
+
+    async def _delete_queue(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        count = await vhost.delete_queue(
+            queue,
+            if_unused=bool(argument.get("if_unused")),
+            if_empty=bool(argument.get("if_empty")),
+        )
+        return {"messages": count}
+
+    async def _declare_queue(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        is_new = queue not in vhost.queues
+        await vhost.declare_queue(QueueSpec.parse(queue, argument.get("arguments") or {}))
+        return {"created": is_new}
+
+    async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
+        """Each dead letter goes back to the queue it died in, in one commit with its leaving."""
+        queue = vhost.queue(name)
+        if not isinstance(queue, ClassicQueue):
+            raise InvalidArgument(f"queue '{name}' is {queue.spec.kind}: only classic ones redrive")
+        wanted = [
+            offset
+            for start, end in parse_multirange(argument.get("offsets", "{}"))
+            for offset in range(start, end)
+        ]
+        moved = 0
+        for at in range(0, len(wanted), REDRIVE_CHUNK):
+            moved += await self._redrive_some(vhost, queue, wanted[at : at + REDRIVE_CHUNK])
+        return {"moved": moved, "left": len(wanted) - moved}
+
+    async def _redrive_some(self, vhost: Vhost, queue: ClassicQueue, offsets: list[int]) -> int:
+        cursor, ready = queue.cursor, queue.cursor.ready
+        before = ready.bytes
+        taken = ready.withdraw(offsets)
+        known = before - ready.bytes  # the size of those that were in memory
+        waiter, moved = Waiter(), 0
+        entries = await self._reader.read_offsets(queue.log, taken)
+        ready.bytes -= sum(entry.message.size() for entry in entries) - known
+        for entry in entries:
+            cursor.budget.used += cost(entry)
+            appends: Appends = []
+            target = (
+                vhost.queues.get(entry.message.deaths[0].queue) if entry.message.deaths else None
+            )
+            if target is None or not target.take(revived(entry.message), (), appends):
+                cursor.take_back(entry)
+                continue
+            moved += 1
+            vhost.writer.submit(Unit(appends, moves=[(cursor, entry)]))
+        vhost.writer.submit(Unit([], waiter))
+        await waiter.done
+        return moved
+
+
+def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:
+    """What was asked for is meant for the queue of then, not for one of the same name."""
+    queue = vhost.queues.get(name)
+    if queue_id is None or not isinstance(queue, ClassicQueue | StreamQueue):
+        return
+    if queue.log.queue_id != queue_id:
+        raise QueueNotFound(
+            f"queue '{name}' is another one than when this was asked for; ask again"
+        )
+
+
+def revived(message: Message) -> Message:
+    """The message as it was before its last death; the deaths stay on record."""
+    death = message.deaths[0]
+    return Message(
+        message.body,
+        death.exchange,
+        routing_key=death.routing_keys[0] if death.routing_keys else message.routing_key,
+        durable=message.durable,
+        form=message.form,
+        native=message.native,
+        properties=message.properties if message.form is None else None,
+        priority=message.priority,
+        publisher=message.publisher,
+        deaths=message.deaths,
+    )

@@ -1,0 +1,189 @@
+"""The database as a whole: its connections, and the parts of the store that share them.
+
+One connection writes, a few read, a small SQLAlchemy pool does the cold work. The manager asks here
+for what it found, and for the work that SQL and time bring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from queue_core.counters import Counters
+from queue_core.errors import StoreUnavailable
+from queue_core.store.checkpoint import Checkpoint
+from queue_core.store.commands import Commands
+from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
+from queue_core.store.maintenance import Maintenance
+from queue_core.store.outbox import Outbox
+from queue_core.store.ownership import AWAY, Owner
+from queue_core.store.reader import Reader
+from queue_core.store.recovery import Recovered, recover
+from queue_core.store.rows import Forms
+from queue_core.store.segments import SegmentBook, SegmentLimits
+from queue_core.store.stored import QueueStore
+from queue_core.store.writer import Writer
+
+if TYPE_CHECKING:
+    from queue_core.queues import ClassicQueue
+    from queue_core.sessions import Sessions
+    from queue_core.streams import StreamQueue
+    from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 2.0  # after which a database that says nothing counts as away
+READERS: Final = 3  # connections for reading back and upkeep
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    write_buffer_bytes: int = 32 * 1024 * 1024
+    pool_size: int = READERS
+    segments: SegmentLimits = field(default_factory=SegmentLimits)
+
+
+class Database:
+    """Everything the manager needs of PostgreSQL. `open` first, then `start`."""
+
+    def __init__(
+        self,
+        url: str,
+        node: str,
+        forms: Forms,
+        counters: Counters,
+        clock: Callable[[], float],
+        settings: StoreSettings,
+    ) -> None:
+        self.writer = Writer(
+            Owner(url, node),
+            book := SegmentBook(settings.segments),
+            counters,
+            clock,
+            buffer_bytes=settings.write_buffer_bytes,
+        )
+        self.is_reached = True  # as far as the last look at it went
+        self.forms = forms
+        self._url = url
+        self._pool_size = settings.pool_size
+        self._book = book
+        self._counters = counters
+        self._clock = clock
+        self.engine: AsyncEngine
+        self.definitions: DefinitionStore
+        self.queues: QueueStore
+        self._pool: asyncpg.Pool
+        self._reader: Reader
+        self._found: Recovered
+        self._maintenance: Maintenance
+        self._outbox: Outbox
+        self._commands: Commands
+
+    async def open(self) -> Definitions:
+        """Takes the database, and reads what is defined. Raises DatabaseInUse, or what PostgreSQL
+        says."""
+        connection = await self.writer.open()
+        self._pool = await asyncpg.create_pool(
+            self._url,
+            min_size=1,
+            max_size=self._pool_size,
+            server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
+        )
+
+        async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
+            """As asyncpg reads the url, sslmode, several hosts and all; SQLAlchemy would not."""
+            settings = {"application_name": "howdah gateway"}
+            return await asyncpg.connect(self._url, server_settings=settings)
+
+        self.engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=connect,
+            pool_size=2,
+            max_overflow=2,
+            pool_pre_ping=True,
+        )
+        self._reader = Reader(self._pool, self.forms, self._counters)
+        self.definitions = DefinitionStore(self.engine)
+        self.queues = QueueStore(self.definitions, self._reader)
+        self._found = await recover(connection)
+        for segment in self._found.segments:
+            self._book.add(segment)
+        return await self.definitions.load()
+
+    async def restore(self, vhost: Vhost, stored: StoredQueue) -> ClassicQueue | StreamQueue:
+        """A durable queue as the last gateway left it."""
+        async with self._pool.acquire() as connection:
+            return await self.queues.restore(vhost, stored.spec, stored.id, self._found, connection)
+
+    async def watch_expiry(self) -> None:
+        """When all queues are restored: what stands at their heads expires in time."""
+        async with self._pool.acquire() as connection:
+            await self.queues.watch_expiry(connection)
+
+    def start(self, vhosts: Mapping[str, Vhost], sessions: Sessions) -> int:
+        """From now on things are written; the generation of the journal."""
+        self.writer.on_checkpoint = Checkpoint(self.queues, sessions.live_packets)
+        self.writer.on_records = sessions.committed
+        self.writer.start(self._found.generation, self._found.next_seq)
+        self._maintenance = Maintenance(
+            self._pool, self.writer, self._book, self.queues, self._counters, self._clock
+        )
+        self._outbox = Outbox(vhosts, self.writer, self.forms, self._counters, sessions.retained)
+        self._commands = Commands(vhosts, self._reader)
+        return self._found.generation
+
+    async def poll(self) -> int:
+        """What SQL brings: the outbox, and what people asked for. The number of messages. This is
+        also how an idle gateway learns that its database is away."""
+        await self.writer.uncongested()
+        alarm = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_silence)
+        try:
+            async with Reachable(), self._pool.acquire() as connection:
+                drained = await self._outbox.drain(connection, self._clock())
+                await self._commands.run_open(connection)
+            if drained:
+                await self.writer.flushed()
+        except StoreUnavailable:
+            self.is_reached = False
+            raise
+        finally:
+            alarm.cancel()
+        self.is_reached = True
+        return drained
+
+    def _on_silence(self) -> None:
+        self.is_reached = False
+        log.warning("the database has not answered for %.0f s; still waiting", ANSWER_SECONDS)
+
+    async def keep_up(self) -> None:
+        """What time brings: segments and generations that are not needed any more."""
+        async with Reachable():
+            await self._maintenance.run_once()
+
+    async def close(self) -> None:
+        """Writes what is there, and lets the database go."""
+        await self.definitions.close()
+        for queue in self.queues.queues.values():
+            for cursor in queue.log.cursors:
+                cursor.end_lease()
+        await self.writer.close()
+        await self._reader.close()
+        await self.engine.dispose()
+        await self._pool.close()
+
+
+class Reachable:
+    """A database that is away is one error here, whatever the driver calls it."""
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, AWAY):
+            raise StoreUnavailable(f"the database is out of reach: {error}") from error

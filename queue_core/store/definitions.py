@@ -1,0 +1,221 @@
+"""Durable definitions: vhosts, exchanges, queues, bindings. Cold: written when they change, read
+when the gateway starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import delete, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.types import Text
+
+from queue_core.bindings import Binding, ExchangeRef
+from queue_core.errors import CoreError
+from queue_core.exchanges import ExchangeSpec
+from queue_core.specs import QueueSpec
+from queue_core.store import schema
+from queue_core.store.cold import insert_rows, transaction, unnested
+from queue_core.store.gathering import Gathering
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBinding:
+    vhost: str
+    source: str
+    destination_kind: str
+    destination: str
+    key: str
+    arguments: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueue:
+    id: int
+    vhost: str
+    spec: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    vhosts: list[str]
+    exchanges: list[tuple[str, ExchangeSpec]]
+    queues: list[StoredQueue]
+    bindings: list[StoredBinding]
+
+
+class DefinitionStore:
+    """Implements the core's `Keeper`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._adding = Gathering(self._add_queues)
+        self._removing = Gathering(self._remove_queues)
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            level = logging.INFO if isinstance(error, CoreError) else logging.ERROR
+            log.log(level, "could not finish: %s", error)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _execute(self, statement: Any) -> Any:
+        async with transaction(self._engine) as connection:
+            return await connection.execute(statement)
+
+    # --- changes
+
+    async def add_vhost(self, name: str) -> None:
+        await self._execute(upsert(schema.vhost).values(name=name).on_conflict_do_nothing())
+
+    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None:
+        await self._execute(
+            insert(schema.exchange).values(
+                vhost=vhost,
+                name=spec.name,
+                kind=spec.kind.value,
+                auto_delete=spec.auto_delete,
+                internal=spec.internal,
+                arguments=_json(spec.arguments),
+            )
+        )
+
+    async def remove_exchange(self, vhost: str, name: str) -> None:
+        bound = schema.binding.c
+        leads_here = (bound.destination_kind == "exchange") & (bound.destination == name)
+        async with transaction(self._engine) as connection:
+            await connection.execute(
+                delete(schema.binding).where(
+                    bound.vhost == vhost, (bound.source == name) | leads_here
+                )
+            )
+            table = schema.exchange
+            await connection.execute(
+                delete(table).where(table.c.vhost == vhost, table.c.name == name)
+            )
+
+    async def add_queue(self, vhost: str, spec: QueueSpec, created_by: str | None) -> int:
+        """The number that the new queue gets."""
+        return await self._adding.add(
+            {
+                "vhost": vhost,
+                "name": spec.name,
+                "kind": spec.kind.value,
+                "arguments": _json(spec.arguments),
+                "created_by": created_by,
+            }
+        )
+
+    async def _add_queues(self, rows: list[dict[str, object]]) -> list[int]:
+        table = schema.queue.c
+        statement = insert_rows(schema.queue, rows).returning(table.id, table.vhost, table.name)
+        async with transaction(self._engine) as connection:
+            result = await connection.execute(statement)
+            ids = {(row.vhost, row.name): int(row.id) for row in result}
+        return [ids[str(row["vhost"]), str(row["name"])] for row in rows]
+
+    async def remove_queue(self, vhost: str, name: str) -> None:
+        await self._removing.add((vhost, name))
+
+    async def _remove_queues(self, keys: list[tuple[str, str]]) -> list[None]:
+        vhosts, names = zip(*keys, strict=True)
+        gone = unnested(vhost=(vhosts, Text), name=(names, Text))
+        bound, table = schema.binding.c, schema.queue.c
+        async with transaction(self._engine) as connection:
+            await connection.execute(
+                delete(schema.binding).where(
+                    bound.vhost == gone.c.vhost,
+                    bound.destination_kind == "queue",
+                    bound.destination == gone.c.name,
+                )
+            )
+            await connection.execute(
+                delete(schema.queue).where(table.vhost == gone.c.vhost, table.name == gone.c.name)
+            )
+        return [None] * len(keys)
+
+    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
+        await self._execute(
+            upsert(schema.binding)
+            .values(vhost=vhost, arguments=_json(binding.arguments or {}), **_ends(binding))
+            .on_conflict_do_nothing()
+        )
+
+    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None:
+        table = schema.binding
+        same = [table.c[name] == value for name, value in _ends(binding).items()]
+        arguments = _json(binding.arguments or {})
+        await self._execute(
+            delete(table).where(table.c.vhost == vhost, table.c.arguments == arguments, *same)
+        )
+
+    # --- all of it, at start
+
+    async def load(self) -> Definitions:
+        async with self._engine.connect() as connection:
+            vhosts = await connection.execute(select(schema.vhost.c.name))
+            exchanges = await connection.execute(select(schema.exchange))
+            queues = await connection.execute(select(schema.queue).order_by(schema.queue.c.id))
+            bindings = await connection.execute(
+                select(schema.binding).order_by(schema.binding.c.id)
+            )
+        return Definitions(
+            [row.name for row in vhosts],
+            [(row.vhost, _exchange(row)) for row in exchanges],
+            [
+                StoredQueue(row.id, row.vhost, QueueSpec.parse(row.name, row.arguments))
+                for row in queues
+            ],
+            [
+                StoredBinding(
+                    row.vhost,
+                    row.source,
+                    row.destination_kind,
+                    row.destination,
+                    row.routing_key,
+                    row.arguments,
+                )
+                for row in bindings
+            ],
+        )
+
+
+def _exchange(row: Any) -> ExchangeSpec:
+    return ExchangeSpec.parse(
+        row.name,
+        row.kind,
+        row.arguments,
+        auto_delete=row.auto_delete,
+        internal=row.internal,
+    )
+
+
+def _ends(binding: Binding[Any]) -> dict[str, str]:
+    destination = binding.destination
+    is_exchange = isinstance(destination, ExchangeRef)
+    return {
+        "source": binding.source,
+        "destination_kind": "exchange" if is_exchange else "queue",
+        "destination": destination.name,
+        "routing_key": binding.key,
+    }
+
+
+def _json(arguments: object) -> Any:
+    """Arguments as jsonb holds them."""
+    return msgspec.to_builtins(arguments)

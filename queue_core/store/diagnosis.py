@@ -1,0 +1,241 @@
+"""Looks at a database the way a doctor does: what makes queues slow, large or unsafe, who causes
+it, and how to mend it.
+
+Every check asks one question of one connection and returns findings; it changes nothing. Whether
+the gateway may start at all is preflight's question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import asyncpg
+
+from queue_core.store import preflight
+from queue_core.store.findings import Finding, Level, fail, ok, warn
+
+SKEW_SECONDS: Final = 2.0
+OLD_XMIN: Final = timedelta(minutes=10)
+LONG_UNDROPPED: Final = timedelta(hours=1)
+LONG_UNDONE: Final = timedelta(minutes=1)
+
+
+RELOAD: Final = "SELECT pg_reload_conf();"
+LOSES: Final = "a crash of the machine loses messages that were confirmed"
+GROWS: Final = "outbox, sessions and retained messages grow without limit"
+UNSAFE_WHEN_OFF: Final = (
+    ("fsync", Level.FAIL, LOSES),
+    ("full_page_writes", Level.FAIL, LOSES),
+    ("autovacuum", Level.WARN, GROWS),
+    ("track_counts", Level.WARN, GROWS),
+)
+
+Check = Callable[[asyncpg.Connection], Awaitable[list[Finding]]]
+
+_SERVER: Final = """
+SELECT current_setting('server_version') AS version, current_database() AS database,
+       current_user AS login
+"""
+_SETTINGS: Final = """
+SELECT name, setting FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'autovacuum', 'synchronous_commit', 'track_counts')
+"""
+# Whoever keeps dead rows from being forgotten, the oldest.
+_XMIN: Final = """
+SELECT pid, application_name, usename, state, left(query, 80) AS query,
+       now() - coalesce(xact_start, backend_start) AS age, age(backend_xmin) AS transactions
+FROM pg_stat_activity
+WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'
+ORDER BY age(backend_xmin) DESC, xact_start LIMIT 1
+"""
+_SLOTS: Final = """
+SELECT slot_name, active, wal_status,
+       pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                            ELSE pg_current_wal_lsn() END, restart_lsn)::bigint AS bytes
+FROM pg_replication_slots WHERE NOT active
+"""
+_PREPARED: Final = """
+SELECT gid, owner, now() - prepared AS age FROM pg_prepared_xacts
+WHERE database = current_database() ORDER BY prepared
+"""
+_SEGMENTS: Final = """
+SELECT count(*) AS segments,
+       count(*) FILTER (WHERE retired_at < now() - $1::interval) AS overdue,
+       now() - min(retired_at) AS longest
+FROM howdah.segment
+"""
+_BLOCKERS: Final = """
+SELECT DISTINCT a.pid, a.application_name, now() - a.xact_start AS age
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.relation = 'howdah.message'::regclass AND l.granted AND a.pid <> pg_backend_pid()
+  AND a.xact_start < now() - interval '10 seconds'
+ORDER BY age DESC LIMIT 3
+"""
+_WAITING: Final = """
+SELECT (SELECT count(*) FROM howdah.command WHERE done_at IS NULL) AS commands,
+       (SELECT now() - min(requested_at) FROM howdah.command WHERE done_at IS NULL)
+           AS oldest_command,
+       (SELECT count(*) FROM (SELECT FROM howdah.outbox LIMIT 100001) o) AS outbox,
+       (SELECT now() - min(inserted_at) FROM howdah.outbox) AS oldest_outbox
+"""
+_SIZE: Final = """
+SELECT pg_size_pretty(pg_database_size(current_database())) AS size,
+       current_setting('max_connections')::int AS most_connections,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections
+"""
+
+
+async def server(connection: asyncpg.Connection) -> list[Finding]:
+    row = await connection.fetchrow(_SERVER)
+    assert row is not None
+    problems = await preflight.check(connection)
+    if problems:
+        return [fail(problem.cause, problem.way_out) for problem in problems]
+    return ok(
+        f"PostgreSQL {row['version']}, database {row['database']} as {row['login']}: "
+        "schema and grants are in place"
+    )
+
+
+async def safety(connection: asyncpg.Connection) -> list[Finding]:
+    """Settings under which a confirmed message may be lost, or the tables grow for ever."""
+    settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS)}
+    found = [
+        Finding(level, f"{name} is off: {what}", f"ALTER SYSTEM SET {name} = on; {RELOAD}")
+        for name, level, what in UNSAFE_WHEN_OFF
+        if settings.get(name) == "off"
+    ]
+    return found or ok("fsync, full_page_writes, synchronous_commit and autovacuum are on")
+
+
+async def clock(connection: asyncpg.Connection) -> list[Finding]:
+    """Expiry and delays are reckoned on both sides."""
+    before = time.time()
+    theirs: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    after = time.time()
+    skew = theirs.astimezone(UTC).timestamp() - (before + after) / 2
+    if abs(skew) - (after - before) / 2 > SKEW_SECONDS:
+        return [
+            warn(
+                f"the database's clock is {abs(skew):.1f} s "
+                f"{'ahead of' if skew > 0 else 'behind'} this machine's",
+                "let NTP set both (timedatectl set-ntp true)",
+            )
+        ]
+    return ok(f"clocks differ by {abs(skew) * 1000:.0f} ms")
+
+
+async def oldest_reader(connection: asyncpg.Connection) -> list[Finding]:
+    row = await connection.fetchrow(_XMIN)
+    if row is None:
+        return ok("no transaction holds back vacuum")
+    who = (
+        f"pid {row['pid']} ({row['application_name'] or 'unnamed'}, user {row['usename']}, "
+        f"{row['state'] or 'background'}) holds back vacuum for {_age(row['age'])}, "
+        f"{row['transactions']} transactions"
+    )
+    if (row["age"] or timedelta()) < OLD_XMIN:
+        return ok(who)
+    return [
+        warn(
+            f"{who}: {' '.join((row['query'] or '').split())}",
+            f"end it, or let it commit more often: SELECT pg_terminate_backend({row['pid']});",
+        )
+    ]
+
+
+async def leftovers(connection: asyncpg.Connection) -> list[Finding]:
+    """Slots and prepared transactions that nobody finishes."""
+    found = [
+        warn(
+            f"replication slot {row['slot_name']} is not in use ({row['wal_status']}) and keeps "
+            f"{(row['bytes'] or 0) >> 20} MiB of WAL",
+            f"connect its consumer, or SELECT pg_drop_replication_slot('{row['slot_name']}');",
+        )
+        for row in await connection.fetch(_SLOTS)
+    ]
+    found += [
+        warn(
+            f"transaction {row['gid']!r} of {row['owner']} is prepared since {_age(row['age'])}",
+            f"COMMIT PREPARED '{row['gid']}'; or ROLLBACK PREPARED '{row['gid']}';",
+        )
+        for row in await connection.fetch(_PREPARED)
+    ]
+    return found or ok("no dead replication slots, no prepared transactions")
+
+
+async def segments(connection: asyncpg.Connection) -> list[Finding]:
+    row = await connection.fetchrow(_SEGMENTS, LONG_UNDROPPED)
+    assert row is not None
+    if not row["overdue"]:
+        return ok(f"{row['segments']} segments, none overdue to be dropped")
+    blockers = ", ".join(
+        f"pid {b['pid']} ({b['application_name'] or 'unnamed'}, {_age(b['age'])})"
+        for b in await connection.fetch(_BLOCKERS)
+    )
+    return [
+        warn(
+            f"{row['overdue']} segments cannot be dropped, the oldest since {_age(row['longest'])}",
+            f"end the transactions that read howdah.message: {blockers}"
+            if blockers
+            else "start the gateway: it drops them",
+        )
+    ]
+
+
+async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
+    row = await connection.fetchrow(_WAITING)
+    assert row is not None
+    found = [
+        warn(
+            f"{count if count <= 100_000 else 'more than 100000'} {what} wait, the oldest for "
+            f"{_age(oldest)}",
+            "start the gateway (howdah serve), or see its log for why it does not do them",
+        )
+        for what, count, oldest in (
+            ("commands", row["commands"], row["oldest_command"]),
+            ("messages in the outbox", row["outbox"], row["oldest_outbox"]),
+        )
+        if count and oldest > LONG_UNDONE
+    ]
+    return found or ok("no command and no outbox message waits")
+
+
+async def size(connection: asyncpg.Connection) -> list[Finding]:
+    row = await connection.fetchrow(_SIZE)
+    assert row is not None
+    used = f"{row['connections']} of {row['most_connections']} connections in use"
+    if row["connections"] > row["most_connections"] * 0.9:
+        return [warn(used, "raise max_connections, or find out who holds them: pg_stat_activity")]
+    return ok(f"the database takes {row['size']}; {used}")
+
+
+SCHEMA_FREE: Final[tuple[Check, ...]] = (safety, clock, oldest_reader, leftovers, size)
+ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (segments, waiting_work)
+
+
+async def examine(connection: asyncpg.Connection) -> list[Finding]:
+    """Everything. Where the schema is not as it should be, its own tables are left alone."""
+    found = await server(connection)
+    checks = SCHEMA_FREE
+    if all(finding.level is Level.OK for finding in found):
+        checks += ON_OUR_SCHEMA
+    for check in checks:
+        try:
+            found += await check(connection)
+        except asyncpg.InsufficientPrivilegeError as error:
+            found.append(
+                warn(f"cannot be examined: {error}", "run it as a member of pg_monitor to see more")
+            )
+    return found
+
+
+def _age(age: timedelta | None) -> str:
+    seconds = int((age or timedelta()).total_seconds())
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

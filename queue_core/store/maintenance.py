@@ -1,0 +1,260 @@
+"""Takes away what is not needed any more: whole segments, and generations of the journal.
+
+Dropping a partition needs a lock on its parent that waits behind every reader, and everybody else
+would wait behind us. So we ask for it briefly, and try again later. Messages that outlive their
+segment (a slow queue, a poison message) are carried forward with their offsets, in one transaction
+with the drop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import asyncpg
+
+from queue_core.counters import Counters
+from queue_core.log import Log
+from queue_core.queues import ClassicQueue
+from queue_core.store import statements
+from queue_core.store.rows import NARROW, RICH
+from queue_core.store.segments import Segment, SegmentBook
+from queue_core.store.stored import QueueStore
+from queue_core.store.writer import Writer
+from queue_core.streams import StreamQueue
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT: Final = "50ms"
+LONGEST_PAUSE: Final = 30  # rounds of upkeep
+CARRY_AT_MOST: Final = 0.05  # of a segment's messages may still be needed for it to be given up
+CARRY_ROWS: Final = 20_000
+
+# Marked by keep_for_archive(): the copy comes first.
+WAITING_FOR_ARCHIVE: Final = """
+    SELECT s.id FROM howdah.segment s
+    JOIN howdah.archive_mark m ON m.queue_id = coalesce(s.queue_id, 0)
+    WHERE s.archive IS NULL
+"""
+ACTIVITY: Final = """
+    INSERT INTO howdah.queue_activity
+        (queue_id, in_flight, consumers, noted_at)
+    SELECT q, f, c, now() FROM unnest($1::int8[], $2::int8[], $3::int4[]) AS t (q, f, c)
+    WHERE EXISTS (SELECT FROM howdah.queue WHERE id = q)
+    ON CONFLICT (queue_id) DO UPDATE
+    SET in_flight = EXCLUDED.in_flight, consumers = EXCLUDED.consumers, noted_at = now()
+"""
+_COLUMNS: Final = ", ".join(
+    f'"{name}"' for name in NARROW[1:] + RICH if name not in ("body_id", "body")
+)
+
+
+class Maintenance:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        writer: Writer,
+        book: SegmentBook,
+        queues: QueueStore,
+        counters: Counters,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pool = pool
+        self._writer = writer
+        self._book = book
+        self._queues = queues
+        self._counters = counters
+        self._clock = clock
+        self._activity: dict[int, tuple[int, int]] = {}
+        self._oldest_generation = 1
+        self._pause = 0  # rounds without a try, after the last one was in vain
+        self._rounds_left = 0
+        self.blocked: set[int] = set()  # segments that nobody needs, and that a reader holds
+
+    async def run_once(self) -> None:
+        async with self._pool.acquire() as connection:
+            await self._note_activity(connection)
+            await self._drop_generations(connection)
+            await self._close_abandoned()
+            # Both of one moment: what is sealed by then takes no more messages, also none that are
+            # carried forward, so that no queue is missed.
+            logs_in = self._logs_by_segment()
+            sealed = [each for each in self._book.segments.values() if each.is_sealed]
+            waiting = {row["id"] for row in await connection.fetch(WAITING_FOR_ARCHIVE)}
+            self._rounds_left = max(0, self._rounds_left - 1)
+            for segment in sealed:
+                if not self._rounds_left and segment.id not in waiting:
+                    await self._consider(connection, segment, logs_in.get(segment.id, []))
+
+    async def _close_abandoned(self) -> None:
+        """The open segments of streams that were deleted: nobody will write to them any more, once
+        what was on its way to them is through."""
+        abandoned = [
+            segment
+            for segment in self._book.segments.values()
+            if segment.queue_id is not None
+            and segment.queue_id not in self._queues.queues
+            and not segment.is_sealed
+        ]
+        for segment in abandoned:
+            segment.is_sealed = True
+        if abandoned:
+            await self._writer.flushed()
+
+    def _logs_by_segment(self) -> dict[int, list[ClassicQueue | StreamQueue]]:
+        found: dict[int, list[ClassicQueue | StreamQueue]] = {}
+        for queue in self._queues.queues.values():
+            for segment in queue.log.spans:
+                found.setdefault(segment, []).append(queue)
+        return found
+
+    # --- segments
+
+    async def _consider(
+        self,
+        connection: asyncpg.pool.PoolConnectionProxy,
+        segment: Segment,
+        queues: list[ClassicQueue | StreamQueue],
+    ) -> None:
+        if segment.queue_id is not None:
+            if any(isinstance(q, StreamQueue) and not self._is_over(q, segment) for q in queues):
+                return
+            await self._drop(connection, segment, queues, {})
+            return
+        live: dict[Log, list[tuple[int, int]]] = {}
+        for queue in queues:
+            if isinstance(queue, ClassicQueue):
+                first, last = queue.log.spans[segment.id]
+                settled = queue.cursor.settled
+                if last >= settled.floor:
+                    gaps = list(settled.above.gaps(max(first, settled.floor), last + 1))
+                    if gaps:
+                        live[queue.log] = gaps
+        count = sum(end - start for gaps in live.values() for start, end in gaps)
+        if count <= min(CARRY_ROWS, CARRY_AT_MOST * segment.messages):
+            await self._drop(connection, segment, queues, live)
+
+    def _is_over(self, queue: StreamQueue, segment: Segment) -> bool:
+        """Whether the stream's retention lets the segment go."""
+        spec = queue.spec
+        series = self._book.series(queue.log.queue_id)
+        newer = [s for s in series if s.id > segment.id]
+        if not any(s.messages for s in newer):
+            return False  # the newest one stays: it says how far the numbers have come
+        if spec.max_age is not None and segment.newest_at < self._clock() - spec.max_age:
+            return True
+        if spec.max_bytes is not None and sum(s.bytes for s in newer) >= spec.max_bytes:
+            return True
+        return spec.max_length is not None and sum(s.messages for s in newer) >= spec.max_length
+
+    async def _drop(
+        self,
+        connection: asyncpg.pool.PoolConnectionProxy,
+        segment: Segment,
+        queues: list[ClassicQueue | StreamQueue],
+        live: dict[Log, list[tuple[int, int]]],
+    ) -> None:
+        # What was settled in memory must be so in the journal before its rows go: after a crash the
+        # journal alone tells where the queue's numbers had come to.
+        await self._writer.flushed()
+        target = self._book.open_segment(None)
+        if live and (target is None or target.is_sealed):
+            return  # the next message opens one
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+                await connection.execute(statements.LOCK_SEGMENT, segment.id)
+                moved = 0
+                if live and target is not None:
+                    moved = await self._carry(connection, segment.id, target.id, live)
+                await connection.execute(statements.DROP_SEGMENT, segment.id)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await self._put_off(connection, segment, is_needed=bool(live))
+            return
+        except asyncpg.ObjectInUseError:
+            return  # marked for archive in this very moment: after its copy
+        self.blocked.discard(segment.id)
+        self._pause = 0
+        self._book.remove(segment.id)
+        for queue in queues:
+            queue.log.spans.pop(segment.id, None)
+            if isinstance(queue, StreamQueue):
+                queue.on_retention()
+        if target is not None:
+            for each, gaps in live.items():
+                each.grow_span(target.id, gaps[0][0], gaps[-1][1] - 1)
+        self._counters.segments_dropped += 1
+        self._counters.carried_forward += moved
+        log.info("segment %d dropped, %d messages carried forward", segment.id, moved)
+
+    async def _put_off(
+        self,
+        connection: asyncpg.pool.PoolConnectionProxy,
+        segment: Segment,
+        *,
+        is_needed: bool,
+    ) -> None:
+        """Somebody reads the log. Each try makes others wait behind us for a moment, so the next
+        one comes later and later; `howdah doctor` tells since when the segment could have gone."""
+        self._pause = min(max(1, self._pause * 2), LONGEST_PAUSE)
+        self._rounds_left = self._pause
+        if segment.id not in self.blocked and not is_needed:
+            self.blocked.add(segment.id)
+            # Full, and sealed in the table only when the next message needs another one.
+            await statements.seal(connection, segment)
+            await connection.execute(statements.RETIRE_SEGMENT, segment.id)
+
+    async def _carry(
+        self,
+        connection: asyncpg.pool.PoolConnectionProxy,
+        source: int,
+        target: int,
+        live: dict[Log, list[tuple[int, int]]],
+    ) -> int:
+        moved = 0
+        for each, gaps in live.items():
+            ranges = "{" + ",".join(f"[{start},{end})" for start, end in gaps) + "}"
+            tag = await connection.execute(
+                f"INSERT INTO howdah.message_{target} (segment_id, {_COLUMNS}, body) "
+                f"SELECT $1, {_COLUMNS}, coalesce(m.body, (SELECT b.body FROM "
+                f"howdah.message_body_{source} b WHERE b.id = m.body_id)) "
+                f'FROM howdah.message_{source} m WHERE queue_id = $2 AND "offset" <@ '
+                "$3::text::int8multirange",
+                target,
+                each.queue_id,
+                ranges,
+            )
+            moved += int(tag.rsplit(" ", 1)[1])
+        return moved
+
+    # --- journal
+
+    async def _drop_generations(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        while self._oldest_generation < self._writer.generation:
+            try:
+                async with connection.transaction():
+                    await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+                    await connection.execute(statements.DROP_GENERATION, self._oldest_generation)
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                return
+            self._oldest_generation += 1
+
+    # --- for the DBA's views
+
+    async def _note_activity(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        changed: dict[int, tuple[int, int]] = {}
+        for queue_id, queue in self._queues.queues.items():
+            counts = queue.counts()
+            now = (counts.in_flight, counts.consumers)
+            if self._activity.get(queue_id, (0, 0)) != now:
+                changed[queue_id] = now
+        if not changed:
+            return
+        await connection.execute(
+            ACTIVITY,
+            list(changed),
+            [in_flight for in_flight, _ in changed.values()],
+            [consumers for _, consumers in changed.values()],
+        )
+        self._activity |= changed

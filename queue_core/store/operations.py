@@ -1,0 +1,328 @@
+"""What operators ask of queues: how they stand, what is in them, and changes that the running
+gateway makes for them.
+
+Answers for calling the views and functions of the schema over one connection, with the rights of
+its login. Whoever prints or serves the answers decides how they look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from queue_core.store.ownership import LOCK
+
+QUEUES: Final = """
+SELECT vhost, queue AS name, kind, ready, in_flight, consumers, lag, oldest_age, size_bytes,
+       head, tail, floor, noted_at
+FROM howdah.queue_status
+WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
+ORDER BY vhost, queue
+"""
+GROUPS: Final = """
+SELECT group_name AS name, floor, tail, lag, oldest_unsettled_age AS oldest_age
+FROM howdah.consumer_lag WHERE vhost = $1 AND queue = $2 AND kind = 'stream' ORDER BY group_name
+"""
+DEFINITION: Final = """
+SELECT arguments, created_by, created_at FROM howdah.queue WHERE vhost = $1 AND name = $2
+"""
+BINDINGS: Final = """
+SELECT source AS exchange, routing_key FROM howdah.binding
+WHERE vhost = $1 AND destination_kind = 'queue' AND destination = $2 ORDER BY source, routing_key
+"""
+MAY_READ_DEFINITIONS: Final = """
+SELECT has_table_privilege('howdah.queue', 'SELECT')
+   AND has_table_privilege('howdah.binding', 'SELECT')
+"""
+PEEK: Final = "SELECT * FROM howdah.peek($1, $2, $3, vhost => $4)"
+PURGE: Final = "SELECT howdah.purge($1, vhost => $2)"
+REDRIVE: Final = "SELECT howdah.redrive($1, $2, vhost => $3)"
+DELETE: Final = "SELECT howdah.delete_queue($1, $2, $3, $4)"
+DECLARE: Final = "SELECT howdah.declare_queue($1, $2::jsonb, vhost => $3)"
+STATUS: Final = "SELECT state, result, error FROM howdah.command_status($1)"
+PUBLISH: Final = """
+SELECT howdah.publish(
+    $1, $2::bytea, exchange => $3, headers => $4::jsonb, content_type => $5, priority => $6,
+    expires_in => $7, delay => $8, vhost => $9, correlation_id => $10, reply_to => $11,
+    message_id => $12)
+"""
+PUBLISH_TOPIC: Final = """
+SELECT howdah.publish_topic(
+    $1, $2::bytea, retain => $3, headers => $4::jsonb, content_type => $5, expires_in => $6,
+    delay => $7, vhost => $8, correlation_id => $9, reply_to => $10)
+"""
+IS_SERVED: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
+FIRST_LOOK_SECONDS: Final = 0.02
+LONGEST_PAUSE_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    vhost: str
+    name: str
+    kind: str
+    ready: int
+    in_flight: int
+    consumers: int
+    lag: int | None
+    oldest_age: timedelta | None
+    size_bytes: int
+    head: int | None
+    tail: int
+    floor: int | None
+    noted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    name: str
+    floor: int
+    tail: int
+    lag: int
+    oldest_age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingView:
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDetails:
+    """A queue in full; what the login may not see is left out."""
+
+    status: QueueStatus
+    groups: list[GroupStatus]
+    arguments: dict[str, Any] | None = None
+    created_by: str | None = None
+    created_at: datetime | None = None
+    bindings: list[BindingView] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedMessage:
+    offset: int
+    enqueued_at: datetime
+    delivery_count: int
+    exchange: str
+    routing_key: str
+    priority: int | None
+    expires_at: datetime | None
+    not_before: datetime | None
+    content_type: str | None
+    content_encoding: str | None
+    message_id: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    headers: dict[str, Any] | None
+    publisher: str | None
+    protocol: str | None
+    deaths: list[dict[str, Any]] | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish from SQL."""
+
+    body: bytes
+    headers: Mapping[str, str] | None = None
+    content_type: str | None = None
+    priority: int | None = None
+    expires_in: timedelta | None = None
+    delay: timedelta | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    message_id: str | None = None
+    retain: bool = False
+
+
+class OperationError(Exception):
+    """Cannot be done; says why and what to do."""
+
+
+class CommandFailed(OperationError):
+    """The gateway, or the database before it, refused."""
+
+
+class CommandWaits(OperationError):
+    """Nobody has done it yet; it stays in the table `command` and will be done."""
+
+
+class Operations:
+    """Over one connection, which has decoded JSON: see `connect`."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    # --- looking
+
+    async def queues(self, vhost: str | None = None) -> list[QueueStatus]:
+        return [QueueStatus(**row) for row in await self._connection.fetch(QUEUES, vhost, None)]
+
+    async def queue(self, vhost: str, name: str) -> QueueDetails:
+        row = await self._connection.fetchrow(QUEUES, vhost, name)
+        if row is None:
+            raise OperationError(
+                f"there is no durable queue '{name}' in virtual host '{vhost}'; "
+                "see `howdah queue list`"
+            )
+        groups = [
+            GroupStatus(**group) for group in await self._connection.fetch(GROUPS, vhost, name)
+        ]
+        if not await self._connection.fetchval(MAY_READ_DEFINITIONS):
+            return QueueDetails(QueueStatus(**row), groups)
+        definition = await self._connection.fetchrow(DEFINITION, vhost, name)
+        bindings = await self._connection.fetch(BINDINGS, vhost, name)
+        return QueueDetails(
+            QueueStatus(**row),
+            groups,
+            **dict(definition or {}),
+            bindings=[BindingView(**binding) for binding in bindings],
+        )
+
+    async def peek(
+        self, vhost: str, name: str, limit: int, from_offset: int | None
+    ) -> list[PeekedMessage]:
+        async with _named_errors():
+            rows = await self._connection.fetch(PEEK, name, limit, from_offset, vhost)
+        return [PeekedMessage(**row) for row in rows]
+
+    async def is_served(self) -> bool:
+        """Whether a gateway owns this database now."""
+        return bool(await self._connection.fetchval(IS_SERVED, LOCK))
+
+    # --- publishing
+
+    async def publish(self, vhost: str, exchange: str, key: str, message: Outgoing) -> int:
+        """The message's number in the outbox; it is on its way when this returns."""
+        async with _named_errors():
+            number: int = await self._connection.fetchval(
+                PUBLISH,
+                key,
+                message.body,
+                exchange,
+                message.headers,
+                message.content_type,
+                message.priority,
+                message.expires_in,
+                message.delay,
+                vhost,
+                message.correlation_id,
+                message.reply_to,
+                message.message_id,
+            )
+        return number
+
+    async def publish_topic(self, vhost: str, topic: str, message: Outgoing) -> int:
+        if message.priority is not None or message.message_id is not None:
+            raise OperationError(
+                "a topic message from SQL has no priority and no message id; "
+                "publish to exchange amq.topic instead"
+            )
+        async with _named_errors():
+            number: int = await self._connection.fetchval(
+                PUBLISH_TOPIC,
+                topic,
+                message.body,
+                message.retain,
+                message.headers,
+                message.content_type,
+                message.expires_in,
+                message.delay,
+                vhost,
+                message.correlation_id,
+                message.reply_to,
+            )
+        return number
+
+    # --- changing: each returns the number of a command
+
+    async def purge(self, vhost: str, name: str) -> int:
+        return await self._submit(PURGE, name, vhost)
+
+    async def redrive(self, vhost: str, name: str, predicate: str) -> int:
+        return await self._submit(REDRIVE, name, predicate, vhost)
+
+    async def delete(self, vhost: str, name: str, *, if_unused: bool, if_empty: bool) -> int:
+        return await self._submit(DELETE, name, vhost, if_unused, if_empty)
+
+    async def declare(self, vhost: str, name: str, arguments: Mapping[str, object]) -> int:
+        return await self._submit(DECLARE, name, arguments, vhost)
+
+    async def _submit(self, statement: str, *arguments: object) -> int:
+        async with _named_errors():
+            number: int = await self._connection.fetchval(statement, *arguments)
+        return number
+
+    async def outcome(self, command: int, timeout_seconds: float) -> dict[str, Any]:
+        """What came of a command. Raises CommandFailed, or CommandWaits when the time is over."""
+        pause = FIRST_LOOK_SECONDS
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while True:
+            row = await self._connection.fetchrow(STATUS, command)
+            assert row is not None  # the function raises where there is none
+            if row["state"] == "done":
+                return row["result"] or {}
+            if row["state"] == "failed":
+                raise CommandFailed(row["error"])
+            if asyncio.get_running_loop().time() >= deadline or not await self.is_served():
+                raise CommandWaits(await self._why_it_waits(command, timeout_seconds))
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+    async def _why_it_waits(self, command: int, seconds: float) -> str:
+        if await self.is_served():
+            return (
+                f"the gateway has not done it within {seconds:g} s; it is command {command} and "
+                f"still in line: SELECT * FROM howdah.command_status({command})"
+            )
+        return (
+            f"no gateway is running on this database: command {command} waits, and is done when "
+            "one starts (howdah serve)"
+        )
+
+
+async def connect(
+    url: str, application_name: str, timeout_seconds: float = 10
+) -> asyncpg.Connection:
+    """A connection that reads and writes JSON as Python values."""
+    connection = await asyncpg.connect(
+        url, timeout=timeout_seconds, server_settings={"application_name": application_name}
+    )
+    await connection.set_type_codec(
+        "jsonb",
+        schema="pg_catalog",
+        encoder=lambda value: msgspec.json.encode(value).decode(),
+        decoder=msgspec.json.decode,
+    )
+    return connection
+
+
+@asynccontextmanager
+async def _named_errors() -> AsyncIterator[None]:
+    """The functions of the schema say cause and way out; here they become errors of ours."""
+    try:
+        yield
+    except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+        raise CommandFailed(_said(error)) from error
+
+
+def _said(error: asyncpg.PostgresError) -> str:
+    hint = getattr(error, "hint", None)
+    message = getattr(error, "message", None) or str(error)
+    return f"{message}. {hint}" if hint else str(message)

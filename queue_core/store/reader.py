@@ -1,0 +1,177 @@
+"""Reads back what did not fit into memory: ranges of offsets from the segments that hold them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from queue_core.consumers import Entry
+from queue_core.counters import Counters
+from queue_core.log import Log
+from queue_core.message import utc
+from queue_core.store.ownership import AWAY
+from queue_core.store.rows import READ, Forms, entries_from_rows
+
+log = logging.getLogger(__name__)
+
+COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
+RETRY: Final = 0.5  # seconds, while the database is out of reach
+
+
+def range_statement(segment: int) -> str:
+    return (
+        f"SELECT {COLUMNS} FROM howdah.message_{segment} "
+        'WHERE queue_id = $1 AND "offset" >= $2 AND "offset" < $3 ORDER BY "offset" LIMIT $4'
+    )
+
+
+def offsets_statement(segment: int) -> str:
+    return (
+        f"SELECT {COLUMNS} FROM howdah.message_{segment} "
+        'WHERE queue_id = $1 AND "offset" = ANY($2::int8[])'
+    )
+
+
+def time_statement(segment: int) -> str:
+    """Offsets and times have one order, so the first match is found without reading far."""
+    return (
+        f'SELECT "offset" FROM howdah.message_{segment} '
+        'WHERE queue_id = $1 AND "offset" >= $2 AND enqueued_at >= $3 ORDER BY "offset" LIMIT 1'
+    )
+
+
+class Reader:
+    """Reads for all queues, over a small pool of connections."""
+
+    def __init__(self, pool: asyncpg.Pool, forms: Forms, counters: Counters) -> None:
+        self._pool = pool
+        self._forms = forms
+        self._counters = counters
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def source(self, each: Log) -> LogSource:
+        return LogSource(self, each)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def read_range(self, each: Log, start: int, end: int, limit: int) -> list[Entry]:
+        """Entries of [start, end) in offset order, `limit` at most."""
+        found: list[Entry] = []
+        async with self._pool.acquire() as connection:
+            for segment in each.segments_of(start, end):
+                if segment not in each.spans:
+                    raise asyncpg.UndefinedTableError(f"segment {segment} was dropped meanwhile")
+                if len(found) >= limit and found[limit - 1].offset < each.spans[segment][0]:
+                    continue  # all in it comes later than what we have
+                rows = await connection.fetch(
+                    range_statement(segment), each.queue_id, start, end, limit
+                )
+                found = _merged(found, await self._entries(connection, segment, rows))
+        del found[limit:]
+        self._counters.read_back += len(found)
+        return found
+
+    async def read_offsets(self, each: Log, offsets: Sequence[int]) -> list[Entry]:
+        found: list[Entry] = []
+        if not offsets:
+            return found
+        async with self._pool.acquire() as connection:
+            for segment in each.segments_of(min(offsets), max(offsets) + 1):
+                rows = await connection.fetch(offsets_statement(segment), each.queue_id, offsets)
+                more = await self._entries(connection, segment, rows)
+                more.sort(key=lambda entry: entry.offset)
+                found = _merged(found, more)
+        self._counters.read_back += len(found)
+        return found
+
+    async def offset_at(self, each: Log, time: float) -> int:
+        """The first offset enqueued at that time or later."""
+        async with self._pool.acquire() as connection:
+            for segment, (first, _) in sorted(each.spans.items()):
+                if segment not in each.spans:
+                    continue  # retention was faster
+                offset: int | None = await connection.fetchval(
+                    time_statement(segment), each.queue_id, first, utc(time)
+                )
+                if offset is not None:
+                    return offset
+        return each.tail
+
+    async def _entries(self, connection: Any, segment: int, rows: list[Any]) -> list[Entry]:
+        bodies: dict[int, bytes] = {}
+        ids = [row[-1] for row in rows if row[-1] is not None]  # body_id
+        if ids:
+            statement = (
+                f"SELECT id, body FROM howdah.message_body_{segment} WHERE id = ANY($1::int8[])"
+            )
+            bodies = {row["id"]: row["body"] for row in await connection.fetch(statement, ids)}
+        return entries_from_rows(rows, self._forms, bodies)
+
+
+def _merged(found: list[Entry], more: list[Entry]) -> list[Entry]:
+    """In offset order. What was carried forward lies in a later segment than its neighbours, and
+    while that happens it may be seen in both."""
+    if not found or not more or found[-1].offset < more[0].offset:
+        return found + more
+    by_offset = {entry.offset: entry for entry in found + more}
+    return [by_offset[offset] for offset in sorted(by_offset)]
+
+
+class LogSource:
+    """What one queue's `Ready` reads back from. Answers once, whatever the database does meanwhile:
+    a queue whose messages are out of reach waits for them."""
+
+    __slots__ = ("_log", "_reader", "delays")
+
+    def __init__(self, reader: Reader, each: Log) -> None:
+        self._reader = reader
+        self._log = each
+        self.delays: dict[int, float] = {}  # of deliveries that failed before the gateway started
+
+    def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
+        async def read() -> list[Entry]:
+            return await self._reader.read_range(self._log, start, end, limit)
+
+        self._reader.spawn(self._persist(read, done))
+
+    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None:
+        async def read() -> list[Entry]:
+            return await self._reader.read_offsets(self._log, offsets)
+
+        self._reader.spawn(self._persist(read, done))
+
+    async def offset_at(self, time: float) -> int:
+        return await self._reader.offset_at(self._log, time)
+
+    async def _persist(
+        self,
+        read: Callable[[], Coroutine[Any, Any, list[Entry]]],
+        done: Callable[[list[Entry]], None],
+    ) -> None:
+        while True:
+            try:
+                entries = await read()
+                break
+            except asyncpg.UndefinedTableError:
+                # the segment was dropped just now, and what was left in it moved on
+                await asyncio.sleep(0.01)
+            except AWAY as error:
+                log.warning("cannot read back from queue %s: %s", self._log.queue_id, error)
+                await asyncio.sleep(RETRY)
+        for entry in entries if self.delays else ():
+            entry.not_before = self.delays.pop(entry.offset, entry.not_before)
+        for entry in entries if self._log.is_stream else ():
+            entry.expires_at = None  # the message says so to its consumers; the log keeps it
+        done(entries)

@@ -1,0 +1,171 @@
+"""What the database knows of the log and the journal when a gateway starts.
+
+Everything is found by index: which offsets of which queue lie in which segment costs a few probes
+for each queue and segment, whatever the number of messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import asyncpg
+
+from queue_core.cursor import Settled
+from queue_core.store.segments import Segment
+
+SEGMENTS: Final = """
+    SELECT id, queue_id, created_at, sealed_at, messages, bytes, newest_at, archive
+    FROM howdah.segment ORDER BY id
+"""
+STATE: Final = "SELECT generation FROM howdah.gateway WHERE id = 1"
+# Newest row of each group that says everything, and all after it.
+SETTLEMENTS: Final = """
+    WITH newest AS (
+        SELECT queue_id, group_name, max(seq) AS seq
+        FROM howdah.settlement WHERE generation = $1 AND is_full GROUP BY queue_id, group_name
+    )
+    SELECT s.queue_id, s.group_name, s.floor, s.handed_out, s.acked::text AS acked
+    FROM howdah.settlement s LEFT JOIN newest n USING (queue_id, group_name)
+    WHERE s.generation = $1 AND s.seq >= coalesce(n.seq, 0)
+    ORDER BY s.seq
+"""
+LAST_SEQ: Final = """
+    SELECT greatest(
+        (SELECT max(seq) FROM howdah.settlement WHERE generation = $1),
+        (SELECT max(seq) FROM howdah.packet WHERE generation = $1),
+        0)
+"""
+REDELIVERIES: Final = """
+    SELECT queue_id, "offset", max(count) AS count,
+           (array_agg(not_before ORDER BY count DESC))[1] AS not_before
+    FROM howdah.redelivery WHERE generation = $1 GROUP BY queue_id, "offset"
+"""
+DUPLICATES: Final = """
+    SELECT queue_id, message_id, max(seen_at) AS seen_at
+    FROM howdah.deduplication WHERE generation = $1
+    GROUP BY queue_id, message_id ORDER BY max(seen_at)
+"""
+
+
+def spans_statement(segment: int) -> str:
+    """First and last offset of each queue in a segment: from queue to queue along the index."""
+    return f"""
+        WITH RECURSIVE held AS (
+            (SELECT queue_id FROM howdah.message_{segment} ORDER BY queue_id LIMIT 1)
+            UNION ALL
+            SELECT (SELECT m.queue_id FROM howdah.message_{segment} m
+                    WHERE m.queue_id > held.queue_id ORDER BY m.queue_id LIMIT 1)
+            FROM held WHERE held.queue_id IS NOT NULL
+        )
+        SELECT queue_id,
+            (SELECT "offset" FROM howdah.message_{segment} m WHERE m.queue_id = held.queue_id
+             ORDER BY "offset" LIMIT 1) AS first,
+            (SELECT "offset" FROM howdah.message_{segment} m WHERE m.queue_id = held.queue_id
+             ORDER BY "offset" DESC LIMIT 1) AS last
+        FROM held WHERE queue_id IS NOT NULL
+    """
+
+
+@dataclass(slots=True)
+class GroupState:
+    settled: Settled
+    handed_out: int = 0
+
+
+@dataclass(slots=True)
+class Recovered:
+    generation: int
+    next_seq: int
+    segments: list[Segment]
+    spans: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)  # queue -> segment
+    groups: dict[int, dict[str, GroupState]] = field(default_factory=dict)
+    failures: dict[int, dict[int, int]] = field(default_factory=dict)
+    delays: dict[int, dict[int, float]] = field(default_factory=dict)
+    seen_ids: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def tail(self, queue_id: int) -> int:
+        """Where a queue ends: behind its last message, or behind what was settled when the last
+        ones were dropped."""
+        ends = [last + 1 for _, last in self.spans.get(queue_id, {}).values()]
+        for group in self.groups.get(queue_id, {}).values():
+            ends.append(group.settled.floor)
+            ends += [end for _, end in group.settled.above]
+        return max(ends, default=0)
+
+
+async def recover(connection: asyncpg.Connection) -> Recovered:
+    generation = await connection.fetchval(STATE)
+    next_seq = 1 + await connection.fetchval(LAST_SEQ, generation)
+    segments = [_segment(row) for row in await connection.fetch(SEGMENTS)]
+    found = Recovered(generation, next_seq, segments)
+    for segment in segments:
+        rows = await connection.fetch(spans_statement(segment.id))
+        for row in rows:
+            spans = found.spans.setdefault(row["queue_id"], {})
+            spans[segment.id] = (row["first"], row["last"])
+        if not segment.is_sealed and rows:
+            segment.messages = sum(row["last"] + 1 - row["first"] for row in rows)
+            await _measure(connection, segment)
+    await _recover_groups(connection, found)
+    await _recover_failures(connection, found)
+    for row in await connection.fetch(DUPLICATES, generation):
+        seen = found.seen_ids.setdefault(row["queue_id"], {})
+        seen[row["message_id"]] = row["seen_at"].timestamp()
+    return found
+
+
+def _segment(row: asyncpg.Record) -> Segment:
+    newest = row["newest_at"]
+    return Segment(
+        row["id"],
+        row["queue_id"],
+        row["created_at"].timestamp(),
+        row["messages"],
+        row["bytes"],
+        0.0 if newest is None else newest.timestamp(),
+        row["sealed_at"] is not None,
+        row["archive"],
+    )
+
+
+async def _measure(connection: asyncpg.Connection, segment: Segment) -> None:
+    """The one that was open when the gateway stopped: its size on disk will do."""
+    segment.bytes = await connection.fetchval(
+        "SELECT pg_total_relation_size($1::regclass)", f"howdah.message_{segment.id}"
+    )
+
+
+async def _recover_groups(connection: asyncpg.Connection, found: Recovered) -> None:
+    for row in await connection.fetch(SETTLEMENTS, found.generation):
+        groups = found.groups.setdefault(row["queue_id"], {})
+        state = groups.get(row["group_name"])
+        if state is None:
+            state = groups[row["group_name"]] = GroupState(Settled())
+        above = state.settled.above
+        for start, end in parse_multirange(row["acked"]):
+            above.add_range(start, end)
+        floor = max(state.settled.floor, row["floor"])
+        state.settled = Settled(above.end_of(floor), above)
+        above.discard_below(state.settled.floor)
+        state.handed_out = max(state.handed_out, row["handed_out"])
+
+
+async def _recover_failures(connection: asyncpg.Connection, found: Recovered) -> None:
+    for row in await connection.fetch(REDELIVERIES, found.generation):
+        queue_id, offset = row["queue_id"], row["offset"]
+        group = found.groups.get(queue_id, {}).get("")
+        if group is not None and offset in group.settled:
+            continue
+        found.failures.setdefault(queue_id, {})[offset] = row["count"]
+        if row["not_before"] is not None:
+            found.delays.setdefault(queue_id, {})[offset] = row["not_before"].timestamp()
+
+
+def parse_multirange(text: str) -> list[tuple[int, int]]:
+    """'{[1,5),[7,9)}' as PostgreSQL writes it: canonical, closed below and open above."""
+    inner = text.strip("{}")
+    if not inner:
+        return []
+    pairs = (piece.strip("[)").split(",") for piece in inner.split("),"))
+    return [(int(start.strip("[")), int(end)) for start, end in pairs]

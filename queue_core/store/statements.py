@@ -1,0 +1,219 @@
+"""The hot statements. Each is one index range scan or a bulk insert; a test EXPLAINs the scans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from queue_core.message import utc
+from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean, content_values
+from queue_core.store.segments import Segment
+
+if TYPE_CHECKING:
+    from queue_core.store.batch import Batch
+
+COPY_FROM: Final = 24  # rows from which COPY is faster than INSERT
+COPY_BYTES: Final = 256 * 1024  # and bytes of body: 256 KiB cost 2.0 ms of CPU instead of 4.2
+BODY: Final = NARROW.index("body")
+
+CREATE_SEGMENT: Final = "SELECT howdah.create_segment($1)"
+SEAL_SEGMENT: Final = "SELECT howdah.seal_segment($1, $2, $3, $4)"
+LOCK_SEGMENT: Final = "SELECT howdah.lock_segment($1)"
+RETIRE_SEGMENT: Final = "SELECT howdah.retire_segment($1)"
+DROP_SEGMENT: Final = "SELECT howdah.drop_segment($1)"
+OPEN_GENERATION: Final = "SELECT howdah.open_generation($1)"
+DROP_GENERATION: Final = "SELECT howdah.drop_generation($1)"
+SET_GENERATION: Final = "UPDATE howdah.gateway SET generation = $1 WHERE id = 1"
+
+INSERT_SETTLEMENTS: Final = """
+    INSERT INTO howdah.settlement
+        (generation, seq, queue_id, group_name, floor, acked, is_full, handed_out)
+    SELECT $1, s, q, g, f, a::int8multirange, i, h
+    FROM unnest($2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[], $7::bool[], $8::int8[])
+        AS t (s, q, g, f, a, i, h)
+"""
+INSERT_REDELIVERIES: Final = """
+    INSERT INTO howdah.redelivery (generation, queue_id, "offset", count, not_before, reason)
+    SELECT $1, q, o, c, n, r
+    FROM unnest($2::int8[], $3::int8[], $4::int4[], $5::timestamptz[], $6::text[])
+        AS t (q, o, c, n, r)
+    ON CONFLICT DO NOTHING
+"""
+INSERT_DUPLICATES: Final = """
+    INSERT INTO howdah.deduplication (generation, queue_id, message_id, seen_at)
+    SELECT $1, q, m, s FROM unnest($2::int8[], $3::text[], $4::timestamptz[]) AS t (q, m, s)
+    ON CONFLICT DO NOTHING
+"""
+INSERT_PACKETS: Final = """
+    INSERT INTO howdah.packet
+        (generation, seq, session_id, direction, packet_id, state, queue_id, "offset")
+    SELECT $1, s, i, d, p, t, q, o
+    FROM unnest($2::int8[], $3::int8[], $4::int2[], $5::int4[], $6::int2[], $7::int8[], $8::int8[])
+        AS r (s, i, d, p, t, q, o)
+"""
+INSERT_BODIES: Final = """
+    INSERT INTO howdah.message_body (segment_id, id, body)
+    SELECT s, i, b FROM unnest($1::int4[], $2::int8[], $3::bytea[]) AS t (s, i, b)
+"""
+DELETE_OUTBOX: Final = "DELETE FROM howdah.outbox WHERE id = ANY($1::int8[])"
+DELETE_WILLS: Final = """
+    DELETE FROM howdah.will w USING unnest($1::text[], $2::text[]) AS t (v, c)
+    WHERE w.vhost = v AND w.client_id = c
+"""
+DELETE_RETAINED: Final = "DELETE FROM howdah.retained WHERE vhost = $1 AND topic = $2"
+
+
+def _insert_messages(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    arrays = ", ".join(
+        f"${i}::{COLUMN_TYPES.get(name, 'text')}[]" for i, name in enumerate(columns, 1)
+    )
+    return f"INSERT INTO howdah.{table} ({names}) SELECT * FROM unnest({arrays})"
+
+
+def redelivery_row(
+    queue_id: int, offset: int, count: int, not_before: float | None, reason: str
+) -> tuple[object, ...]:
+    return (queue_id, offset, count, utc(not_before), clean(reason))
+
+
+async def seal(
+    connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy, segment: Segment
+) -> None:
+    await connection.execute(
+        SEAL_SEGMENT,
+        segment.id,
+        segment.messages,
+        segment.bytes,
+        utc(segment.newest_at) if segment.newest_at else None,
+    )
+
+
+async def write(connection: asyncpg.Connection, batch: Batch) -> None:
+    """The batch, in one transaction: a single statement is one by itself."""
+    is_single = not (
+        batch.redeliveries
+        or batch.duplicates
+        or batch.packets
+        or batch.retained
+        or batch.outbox
+        or batch.wills
+        or batch.bodies
+    )
+    if is_single and not batch.settlements:
+        await write_messages(connection, batch)
+    elif is_single and not batch.rows:
+        await insert(connection, INSERT_SETTLEMENTS, batch.settlements, batch.generation)
+    else:
+        async with connection.transaction():
+            await _write_all(connection, batch)
+
+
+async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
+    generation = batch.generation
+    if batch.bodies:
+        await insert(connection, INSERT_BODIES, batch.bodies)
+    if batch.rows:
+        await write_messages(connection, batch)
+    if batch.settlements:
+        await insert(connection, INSERT_SETTLEMENTS, batch.settlements, generation)
+    if batch.redeliveries:
+        await insert(connection, INSERT_REDELIVERIES, batch.redeliveries, generation)
+    if batch.duplicates:
+        await insert(connection, INSERT_DUPLICATES, batch.duplicates, generation)
+    if batch.packets:
+        await insert(connection, INSERT_PACKETS, batch.packets, generation)
+    if batch.outbox:
+        await connection.execute(DELETE_OUTBOX, batch.outbox)
+    if batch.wills:
+        await insert(connection, DELETE_WILLS, batch.wills)
+    for (vhost, topic), record in batch.retained.items():
+        if record.message is None:
+            await connection.execute(DELETE_RETAINED, vhost, topic)
+        else:
+            values = content_values(record.message) | {
+                "vhost": vhost,
+                "topic": topic,
+                "qos": record.qos,
+            }
+            await connection.execute(_upsert_retained(tuple(values)), *values.values())
+
+
+def _upsert_retained(names: tuple[str, ...]) -> str:
+    columns = ", ".join(names)
+    places = ", ".join(f"${i}" for i in range(1, len(names) + 1))
+    updates = ", ".join(f"{n} = EXCLUDED.{n}" for n in names if n not in ("vhost", "topic"))
+    return (
+        f"INSERT INTO howdah.retained ({columns}, retained_at) VALUES ({places}, now()) "
+        f"ON CONFLICT (vhost, topic) DO UPDATE SET {updates}, retained_at = now()"
+    )
+
+
+async def insert(
+    connection: asyncpg.Connection,
+    statement: str,
+    rows: list[Any],
+    *first: object,
+) -> None:
+    """A bulk insert through unnest: one array a column."""
+    await connection.execute(statement, *first, *map(list, zip(*rows, strict=True)))
+
+
+async def write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
+    """Into the leaf itself when there is only one: nobody waits for a lock on the parent."""
+    segments = batch.segments
+    table = f"message_{next(iter(segments))}" if len(segments) == 1 else "message"
+    columns = NARROW + RICH if batch.is_rich else NARROW
+    if is_for_copy(batch.rows):
+        await connection.copy_records_to_table(
+            table, schema_name="howdah", columns=columns, records=batch.rows
+        )
+    else:
+        await insert(connection, _insert_messages(table, columns), batch.rows)
+
+
+def is_for_copy(rows: list[tuple[Any, ...]]) -> bool:
+    """Many rows or large ones: an array is built in memory on both sides, COPY streams."""
+    if len(rows) >= COPY_FROM:
+        return True
+    return sum(len(row[BODY]) for row in rows if row[BODY] is not None) >= COPY_BYTES
+
+
+async def is_committed(connection: asyncpg.Connection, batch: Batch) -> bool:
+    """Whether a batch whose answer was lost is in the database: then all of it is."""
+    if batch.rows:
+        row = batch.rows[0]
+        return bool(
+            await connection.fetchval(
+                "SELECT true FROM howdah.message "
+                'WHERE segment_id = $1 AND queue_id = $2 AND "offset" = $3',
+                *row[:3],
+            )
+        )
+    if batch.settlements:
+        seq, queue_id, group = batch.settlements[0][:3]
+        return bool(
+            await connection.fetchval(
+                "SELECT true FROM howdah.settlement "
+                "WHERE generation = $1 AND queue_id = $2 AND group_name = $3 AND seq = $4",
+                batch.generation,
+                queue_id,
+                group,
+                seq,
+            )
+        )
+    if batch.packets:
+        seq, session_id, direction, packet_id = batch.packets[0][:4]
+        return bool(
+            await connection.fetchval(
+                "SELECT true FROM howdah.packet WHERE generation = $1 AND session_id = $2 "
+                "AND direction = $3 AND packet_id = $4 AND seq = $5",
+                batch.generation,
+                session_id,
+                direction,
+                packet_id,
+                seq,
+            )
+        )
+    return False  # what is left may be written twice without harm

@@ -1,0 +1,173 @@
+"""Queues that are tables: made, found again after a restart, ended, and looked into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from queue_core.consumers import Entry
+from queue_core.cursor import Settled
+from queue_core.log import Log
+from queue_core.priorities import PriorityReady
+from queue_core.queues import ClassicQueue, Window
+from queue_core.specs import QueueKind, QueueSpec
+from queue_core.store.definitions import DefinitionStore
+from queue_core.store.reader import Reader
+from queue_core.store.recovery import Recovered
+from queue_core.streams import StreamQueue
+
+if TYPE_CHECKING:
+    from queue_core.vhost import Queue, Vhost
+
+Reading = asyncpg.Connection | PoolConnectionProxy
+
+
+# One probe for each queue and segment: LIMIT keeps the planner from joining whole tables.
+HEADS: Final = """
+    SELECT t.queue_id, head.expires_at
+    FROM unnest($1::int8[], $2::int8[]) AS t (queue_id, floor)
+    CROSS JOIN LATERAL (
+        SELECT m.expires_at FROM howdah.message m
+        WHERE m.queue_id = t.queue_id AND m."offset" = t.floor LIMIT 1
+    ) AS head
+    WHERE head.expires_at IS NOT NULL
+"""
+
+
+class QueueStore:
+    """Implements the core's `StoredQueues`. `logs` are all that exist, for segments and journal."""
+
+    def __init__(self, definitions: DefinitionStore, reader: Reader) -> None:
+        self._definitions = definitions
+        self._reader = reader
+        self.queues: dict[int, ClassicQueue | StreamQueue] = {}
+        # of deliveries that failed in an earlier life, and that were not read back since
+        self.delays: dict[int, dict[int, float]] = {}
+
+    async def create(
+        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+    ) -> ClassicQueue | StreamQueue:
+        queue_id = await self._definitions.add_queue(vhost.name, spec, created_by)
+        queue = self._make(vhost, spec, _log(queue_id, spec, 0), None)
+        self.queues[queue_id] = queue
+        return queue
+
+    async def delete(self, queue: Queue) -> None:
+        if isinstance(queue, ClassicQueue | StreamQueue):
+            await self._definitions.remove_queue(queue.house.vhost_name, queue.name)
+            self.queues.pop(queue.log.queue_id, None)
+            self.delays.pop(queue.log.queue_id, None)
+
+    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
+        if not isinstance(queue, ClassicQueue | StreamQueue):
+            return []
+        settled = Settled() if isinstance(queue, StreamQueue) else queue.cursor.settled
+        found: list[Entry] = []
+        at = max(start, settled.floor)
+        while len(found) < limit and at < queue.log.tail:
+            end = queue.log.tail
+            chunk = await self._reader.read_range(queue.log, at, end, max(limit, 100))
+            if not chunk:
+                break
+            found += [entry for entry in chunk if entry.offset not in settled]
+            at = chunk[-1].offset + 1
+        return found[:limit]
+
+    async def restore(
+        self,
+        vhost: Vhost,
+        spec: QueueSpec,
+        queue_id: int,
+        found: Recovered,
+        connection: Reading,
+    ) -> ClassicQueue | StreamQueue:
+        """A queue as it was when the last gateway ended."""
+        log = _log(queue_id, spec, found.tail(queue_id))
+        log.spans = found.spans.get(queue_id, {})
+        queue = self._make(vhost, spec, log, found)
+        self.queues[queue_id] = queue
+        if isinstance(queue, ClassicQueue):
+            if queue.window is not None:
+                queue.window = Window(queue.window.seconds, found.seen_ids.get(queue_id))
+            if isinstance(queue.cursor.ready, PriorityReady):
+                await self._restore_priorities(connection, queue, queue.cursor.ready)
+            if spec.max_bytes is not None:
+                await self._restore_bytes(connection, queue)
+        return queue
+
+    async def watch_expiry(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """A message expires at the head of its queue: those that stand there now are watched, so
+        that they go in time with nobody consuming or publishing."""
+        waiting = {
+            queue_id: queue
+            for queue_id, queue in self.queues.items()
+            if isinstance(queue, ClassicQueue) and queue.cursor.settled.floor < queue.log.tail
+        }
+        floors = [queue.cursor.settled.floor for queue in waiting.values()]
+        for row in await connection.fetch(HEADS, list(waiting), floors):
+            waiting[row["queue_id"]].expect_expiry(row["expires_at"].timestamp())
+
+    def _make(
+        self, vhost: Vhost, spec: QueueSpec, log: Log, found: Recovered | None
+    ) -> ClassicQueue | StreamQueue:
+        source = self._reader.source(log)
+        groups = {} if found is None else found.groups.get(log.queue_id, {})
+        if spec.kind is QueueKind.STREAM:
+            return StreamQueue(
+                spec,
+                vhost.house,
+                log,
+                source,
+                {name: state.settled for name, state in groups.items()},
+                {name: state.handed_out for name, state in groups.items()},
+            )
+        state = groups.get("")
+        log.remembers_ids = spec.dedup_window is not None
+        if found is not None:
+            source.delays = self.delays[log.queue_id] = found.delays.get(log.queue_id, {})
+        return ClassicQueue(
+            spec,
+            vhost.house,
+            log,
+            source,
+            settled=None if state is None else state.settled,
+            lease=0 if state is None else state.handed_out,
+            failures=None if found is None else found.failures.get(log.queue_id),
+        )
+
+    async def _restore_priorities(
+        self, connection: Reading, queue: ClassicQueue, ready: PriorityReady
+    ) -> None:
+        settled = queue.cursor.settled
+        for segment in queue.log.segments_of(settled.floor, queue.log.tail):
+            statement = (
+                f'SELECT "offset", priority FROM howdah.message_{segment} '
+                'WHERE queue_id = $1 AND "offset" >= $2 ORDER BY "offset"'
+            )
+            for row in await connection.fetch(statement, queue.log.queue_id, settled.floor):
+                if row["offset"] not in settled:
+                    ready.give_back_offset(row["offset"], row["priority"] or 0)
+
+    async def _restore_bytes(self, connection: Reading, queue: ClassicQueue) -> None:
+        settled = queue.cursor.settled
+        for segment in queue.log.segments_of(settled.floor, queue.log.tail):
+            statement = f"""
+                SELECT "offset", coalesce(octet_length(body), (
+                    SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
+                    WHERE b.id = body_id)) + octet_length(native) AS size
+                FROM howdah.message_{segment} WHERE queue_id = $1 AND "offset" >= $2
+            """
+            for row in await connection.fetch(statement, queue.log.queue_id, settled.floor):
+                if row["offset"] not in settled:
+                    queue.cursor.ready.bytes += row["size"] or 0
+
+
+def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:
+    log = Log(queue_id, tail, is_stream=spec.kind is QueueKind.STREAM)
+    if log.is_stream:
+        # retention drops whole segments: at least a handful of them must fit into the limit
+        limits = [spec.segment_bytes, spec.max_bytes and max(65_536, spec.max_bytes // 8)]
+        log.segment_bytes = min((limit for limit in limits if limit), default=None)
+    return log

@@ -1,0 +1,361 @@
+"""The writer: everything that must be durable goes through here, in one transaction at a time.
+
+Group commit without a timer: what gathers while one commit runs goes into the next, so a batch is
+small when little happens (latency) and large under load (throughput). While PostgreSQL is out of
+reach the writer holds what it has, and `is_congested` tells the adapters to slow their peers down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+
+import asyncpg
+
+from queue_core.counters import Counters
+from queue_core.cursor import Cursor
+from queue_core.errors import InvalidArgument, StoreUnavailable
+from queue_core.store import statements
+from queue_core.store.batch import Batch
+from queue_core.store.ownership import Owner, OwnershipLost, persist
+from queue_core.store.segments import NoSegment, Segment, SegmentBook
+from queue_core.transactions import Waiter
+from queue_core.units import Record, Unit
+
+log = logging.getLogger(__name__)
+
+MOST_UNITS: Final = 8192  # of one transaction
+MOST_BYTES: Final = 16 * 1024 * 1024
+GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
+UNIT_COST: Final = 600  # bytes of memory besides the message itself
+
+# The server's word that the data, not the moment, is wrong: the same write would fail again.
+BAD_DATA: Final = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,  # but for a number given twice: see `_commit`
+    asyncpg.ProgramLimitExceededError,
+    asyncpg.exceptions.UntranslatableCharacterError,
+    asyncpg.exceptions.CharacterNotInRepertoireError,
+    UnicodeError,
+    OverflowError,
+    ValueError,
+    TypeError,
+)
+
+GONE: Final = (asyncpg.UndefinedObjectError,)
+
+Failures = dict[tuple[int, int], tuple[object, ...]]  # rows by queue and offset
+Checkpoint = Callable[[asyncpg.Connection, int, Callable[[], int]], Awaitable[None]]
+
+
+class Writer:
+    """Implements the core's `Writer` and the cursors' `Journal`."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        book: SegmentBook,
+        counters: Counters,
+        clock: Callable[[], float],
+        *,
+        buffer_bytes: int,
+    ) -> None:
+        self.generation = 1
+        self.is_connected = False
+        self.on_checkpoint: Checkpoint | None = None
+        self.on_lost: Callable[[StoreUnavailable], None] | None = None
+        self.on_records: Callable[[list[Record]], None] | None = None  # committed ones
+        self._owner = owner
+        self._book = book
+        self._counters = counters
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._units: deque[Unit] = deque()
+        self._waiting_bytes = 0
+        self._due: dict[Cursor, None] = {}
+        # The last word on each delivery: one that fails again and again while the database is away
+        # takes no more memory than one that failed once.
+        self._failures: Failures = {}
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._seq = count(1)
+        self._journal_rows = 0
+        self._last_stamp = 0.0
+        self._connection: asyncpg.Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    # --- what the core calls; none of it waits
+
+    def submit(self, unit: Unit) -> None:
+        self._units.append(unit)
+        self._waiting_bytes += UNIT_COST
+        for _, entry in unit.appends:
+            self._waiting_bytes += len(entry.message.body) + len(entry.message.native)
+        if unit.records:
+            self._waiting_bytes += unit.retained_bytes()
+        if self._waiting_bytes > self._buffer_bytes:
+            self._room.clear()
+        self._wake.set()
+
+    def note(self, cursor: Cursor) -> None:
+        self._due[cursor] = None
+        self._wake.set()
+
+    def note_failure(
+        self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
+    ) -> None:
+        self._failures[cursor.queue_id, offset] = statements.redelivery_row(
+            cursor.queue_id, offset, count, not_before, reason
+        )
+        self._wake.set()
+
+    @property
+    def is_congested(self) -> bool:
+        return self._waiting_bytes > self._buffer_bytes
+
+    async def uncongested(self) -> None:
+        await self._room.wait()
+
+    async def flushed(self) -> None:
+        waiter = Waiter()
+        self.submit(Unit([], waiter))
+        await waiter.done
+
+    # --- life
+
+    async def open(self) -> asyncpg.Connection:
+        """Takes the database. Raises what is in the way."""
+        connection = await self._connect()
+        self.is_connected = True
+        return connection
+
+    def start(self, generation: int, first_seq: int) -> None:
+        self.generation = generation
+        self._seq = count(first_seq)
+        self._task = asyncio.create_task(self._run(), name="howdah writer")
+
+    async def close(self) -> None:
+        """Writes what is there, and gives the database back."""
+        self._is_closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        if self._connection is not None:
+            await self._connection.close(timeout=10)
+
+    def next_seq(self) -> int:
+        return next(self._seq)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._units or self._due or self._failures:
+                    await self._write_some()
+                if self._is_closing:
+                    return
+                if not self.is_connected:
+                    await self._persist(self._reconnect)
+        except OwnershipLost as error:
+            log.critical("%s", error)
+            if self.on_lost is not None:
+                self.on_lost(error)
+        except Exception as error:
+            # a bug: better to start again from what is stored than to serve without storing
+            log.critical("the writer failed; this gateway stops", exc_info=True)
+            if self.on_lost is not None:
+                self.on_lost(StoreUnavailable(f"the writer failed ({error}); see the log"))
+
+    async def _write_some(self) -> None:
+        await self._write(self._take())
+        if self._waiting_bytes <= self._buffer_bytes // 2:
+            self._room.set()
+        if self._journal_rows >= GENERATION_ROWS:
+            await self._persist(self._rotate)
+
+    def _take(self) -> list[Unit]:
+        """All that waits, up to what one transaction should hold; a unit is never split."""
+        units = self._units
+        if len(units) <= MOST_UNITS and self._waiting_bytes <= MOST_BYTES:
+            taken = list(units)
+            units.clear()
+            self._waiting_bytes = 0
+            return taken
+        taken, size = [], 0
+        while units and len(taken) < MOST_UNITS and size < MOST_BYTES:
+            unit = units.popleft()
+            taken.append(unit)
+            size += unit.size()
+            self._waiting_bytes -= UNIT_COST + unit.size()
+        return taken
+
+    # --- one batch
+
+    async def _write(self, units: list[Unit]) -> None:
+        batch = await self._number(units)
+        due, self._due = self._due, {}
+        failures, self._failures = self._failures, {}
+        try:
+            batch.redeliveries = list(failures.values())
+            batch.build(self._last_stamp, due, self.next_seq)
+        except Exception as error:  # whatever a message's own properties do
+            await self._undo(batch, due, failures, error)
+            return
+        if batch.is_empty:
+            batch.apply(self.on_records)
+            return
+        try:
+            await self._persist(lambda: self._commit(batch))
+        except BAD_DATA as error:
+            await self._undo(batch, due, failures, error)
+            return
+        self._note_commit(batch)
+        batch.apply(self.on_records)
+
+    async def _undo(
+        self,
+        batch: Batch,
+        due: dict[Cursor, None],
+        failures: Failures,
+        error: Exception,
+    ) -> None:
+        batch.undo()
+        self._due = {**due, **dict.fromkeys(batch.cursors), **self._due}
+        self._failures = failures | self._failures
+        await self._write_apart(batch.units, error)
+
+    async def _write_apart(self, units: list[Unit], error: Exception) -> None:
+        """One bad unit must not fail its neighbours: halves, until it stands alone."""
+        if len(units) > 1:
+            middle = len(units) // 2
+            await self._write(units[:middle])
+            await self._write(units[middle:])
+            return
+        self._counters.failed_writes += 1
+        log.error("refused by the database, and dropped: %s", error)
+        Batch(units, self._book, self.generation).refuse(
+            InvalidArgument(f"the message cannot be stored: {error}")
+        )
+        if not units:
+            raise StoreUnavailable(f"the journal cannot be written: {error}") from error
+
+    async def _number(self, units: list[Unit]) -> Batch:
+        # never back in time, so that offsets and times have one order
+        self._last_stamp = max(self._clock(), self._last_stamp)
+        while True:
+            batch = Batch(units, self._book, self.generation)
+            try:
+                batch.number()
+                return batch
+            except NoSegment as missing:
+                batch.undo()
+                await self._add_segment(units, missing.series)
+
+    async def _add_segment(self, units: list[Unit], series: int | None) -> None:
+        try:
+            await self._persist(lambda: self._open_segment(series), GONE)
+        except GONE:
+            # the stream was deleted meanwhile, and what was on its way goes with it
+            for unit in units:
+                unit.appends = [each for each in unit.appends if each[0].queue_id != series]
+
+    async def _commit(self, batch: Batch) -> None:
+        connection = await self._connected()
+        if batch.was_sent and await statements.is_committed(connection, batch):
+            return  # the answer was lost, not the commit
+        batch.was_sent = True
+        try:
+            await statements.write(connection, batch)
+        except asyncpg.UniqueViolationError as error:
+            raise OwnershipLost(
+                f"somebody else wrote into this gateway's queues ({error.detail}); this one stops, "
+                "so that no message is mixed up with another"
+            ) from error
+
+    async def _persist(
+        self,
+        attempt: Callable[[], Awaitable[None]],
+        hopeless: tuple[type[Exception], ...] = BAD_DATA,
+    ) -> None:
+        async def pause(count: int) -> None:
+            self.is_connected = False
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.terminate()
+            await asyncio.sleep(min(0.05 * 2**count, 2.0))
+
+        try:
+            await persist(attempt, pause, hopeless)
+        except hopeless:
+            self._note_answer()
+            raise
+        self._note_answer()
+
+    def _note_answer(self) -> None:
+        """Something got through to the database. To be connected to it is not enough: a full disk
+        takes connections, too."""
+        if not self.is_connected:
+            self.is_connected = True
+            log.info("database is back")
+
+    # --- the connection
+
+    async def _connect(self) -> asyncpg.Connection:
+        self._connection = connection = await self._owner.connect()
+        connection.add_termination_listener(self._on_hang_up)
+        return connection
+
+    async def _connected(self) -> asyncpg.Connection:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            self.is_connected = False
+            connection = await self._connect()
+        return connection
+
+    async def _reconnect(self) -> None:
+        await self._connected()
+
+    def _on_hang_up(self, connection: object) -> None:
+        """Also while there is nothing to write: whoever has no connection has no lock, and another
+        gateway may come in."""
+        if connection is self._connection:
+            self.is_connected = False
+            self._wake.set()
+
+    def _note_commit(self, batch: Batch) -> None:
+        counters = self._counters
+        counters.commits += 1
+        counters.committed_messages += len(batch.rows)
+        self._journal_rows += len(batch.settlements) + len(batch.redeliveries)
+        self._journal_rows += len(batch.packets) + len(batch.duplicates)
+        batch.note_in_book(self._last_stamp)
+
+    # --- segments and generations
+
+    async def _open_segment(self, series: int | None) -> None:
+        connection = await self._connected()
+        earlier = self._book.open_segment(series)
+        async with connection.transaction():
+            if earlier is not None:
+                await statements.seal(connection, earlier)
+            number = await connection.fetchval(statements.CREATE_SEGMENT, series)
+        self._book.add(Segment(number, series, self._clock()))
+
+    async def _rotate(self) -> None:
+        """The journal starts again: its state now is copied, and all before may be dropped."""
+        connection = await self._connected()
+        generation = self.generation + 1
+        async with connection.transaction():
+            await connection.execute(statements.OPEN_GENERATION, generation)
+            if self.on_checkpoint is not None:
+                await self.on_checkpoint(connection, generation, self.next_seq)
+            await connection.execute(statements.SET_GENERATION, generation)
+        self.generation = generation
+        self._journal_rows = 0

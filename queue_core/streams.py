@@ -1,0 +1,225 @@
+"""Streams: a log that everyone may read, each group by its own cursor.
+
+Acknowledging moves the group's cursor over what is settled without gaps. A stream has nothing to
+requeue: releasing or rejecting frees credit only, and the message comes again when the group is
+joined anew. What is old goes by retention, in whole segments; see `store.segments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
+from queue_core.cursor import HIDDEN, Cursor, Settled
+from queue_core.errors import InvalidArgument, ResourceLocked
+from queue_core.log import Log
+from queue_core.message import Message
+from queue_core.queues import Appends, House, QueueCounts
+from queue_core.ready import FifoReady, Ready, Source
+from queue_core.specs import QueueSpec, is_storable
+
+
+class StreamSource(Source, Protocol):
+    """As every source, and finds a place by time."""
+
+    def offset_at(self, time: float) -> Awaitable[int]:
+        """The first offset whose message was enqueued at that time or later; the tail if none."""
+        ...
+
+
+class StreamQueue:
+    """Implements the cursors' `Policy`, of which a stream needs little."""
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        house: House,
+        log: Log,
+        source: StreamSource,
+        groups: dict[str, Settled] | None = None,
+        leases: dict[str, int] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.house = house
+        self.log = log
+        self.owner: object = None
+        self.window: None = None  # a stream keeps what it gets, repetitions too
+        self.is_deleted = False
+        self._source = source
+        self._groups = groups or {}  # of those that nobody reads by at the moment, too
+        self._leases = leases or {}
+        self._cursors: dict[str, Cursor] = {}
+
+    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+        entry = Entry(message, options or None, not_before=message.not_before)
+        self.log.pending += 1
+        appends.append((self.log, entry))
+        return True
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins: all before it was dropped by retention."""
+        return min((first for first, _ in self.log.spans.values()), default=self.log.tail)
+
+    async def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        if spec.exclusive and spec.group is None:
+            raise InvalidArgument(f"stream '{self.name}': an exclusive consumer needs a group")
+        cursor = await self._cursor(spec)
+        if spec.exclusive and cursor.consumers:
+            raise ResourceLocked(f"group '{spec.group}' of stream '{self.name}' has consumers")
+        if any(consumer.spec.exclusive for consumer in cursor.consumers):
+            raise ResourceLocked(
+                f"group '{spec.group}' of stream '{self.name}' is in exclusive use"
+            )
+        return cursor.add_consumer(sink, spec)
+
+    async def _cursor(self, spec: ConsumerSpec) -> Cursor:
+        if spec.group is None:
+            start = await self._start(spec.start)
+            return self._open("", Settled(start), is_kept=False)
+        cursor = self._cursors.get(spec.group)
+        if cursor is not None:
+            return cursor
+        check_group(self.name, spec.group)
+        settled = self._groups.get(spec.group)
+        if settled is None:  # a committed position wins over the one that is asked for
+            settled = Settled(await self._start(spec.start))
+            settled = self._groups.setdefault(spec.group, settled)
+        cursor = self._cursors.get(spec.group)  # another may have come while we looked
+        if cursor is None:
+            cursor = self._cursors[spec.group] = self._open(spec.group, settled, is_kept=True)
+            self.house.journal.note(cursor)
+        return cursor
+
+    def on_retention(self) -> None:
+        """The oldest went: nobody waits for it any more."""
+        first = self.first_offset
+        for cursor in self.log.cursors:
+            if cursor.settled.floor < first:
+                cursor.settled.mark_range(cursor.settled.floor, first)
+                if cursor.journal is not None:
+                    cursor.journal.note(cursor)
+
+    def _open(self, group: str, settled: Settled, *, is_kept: bool) -> Cursor:
+        settled.mark_range(settled.floor, self.first_offset)
+
+        def ready(cursor: Cursor) -> Ready:
+            return FifoReady(
+                settled.floor,
+                self.log.tail,
+                self.house.budget,
+                self._source,
+                cursor.pump,
+                settled.above if settled.above else None,
+            )
+
+        cursor = Cursor(
+            self,
+            ready,
+            clock=self.house.clock,
+            budget=self.house.budget,
+            counters=self.house.counters,
+            journal=self.house.journal if is_kept else None,
+            settled=settled,
+            queue_id=self.log.queue_id,
+            group=group,
+            lease=self._leases.get(group, 0) if is_kept else HIDDEN,
+            requeues=False,
+        )
+        self.log.cursors.append(cursor)
+        return cursor
+
+    async def _start(self, position: Position | None) -> int:
+        if position is None or position.name == "next":
+            return self.log.tail
+        if position.name == "first":
+            return self.first_offset
+        if position.name == "last":
+            return max(self.first_offset, self.log.tail - 1)
+        if position.offset is not None:
+            return max(0, position.offset)
+        if position.time is not None:
+            return await self._source.offset_at(position.time)
+        raise InvalidArgument(
+            f"stream '{self.name}': start at first, last, next, an offset or a time"
+        )
+
+    def commit_cursor(self, group: str, offset: int) -> None:
+        """All up to and with `offset` is settled for that group."""
+        if offset >= self.log.tail or offset < 0:
+            raise InvalidArgument(
+                f"stream '{self.name}' has offsets {self.first_offset} to {self.log.tail - 1}; "
+                f"cannot commit {offset}"
+            )
+        cursor = self._cursors.get(group)
+        if cursor is None:
+            check_group(self.name, group)
+            settled = self._groups.setdefault(group, Settled())
+            cursor = self._open(group, settled, is_kept=True)
+            self.log.cursors.remove(cursor)
+        cursor.settled.mark_range(cursor.settled.floor, offset + 1)
+        self.house.journal.note(cursor)
+
+    def on_consumer_gone(self) -> None:
+        """Cursors that nobody reads by are put away: they need no memory."""
+        for cursor in [c for c in self.log.cursors if not c.consumers]:
+            self.log.cursors.remove(cursor)
+            cursor.end_lease()
+            cursor.ready.clear()
+            if cursor.journal is not None:
+                self._leases[cursor.group] = cursor.lease_asked
+                self._cursors.pop(cursor.group, None)
+
+    def groups(self) -> dict[str, Settled]:
+        return self._groups
+
+    def lease_of(self, group: str) -> int:
+        cursor = self._cursors.get(group)
+        return self._leases.get(group, 0) if cursor is None else cursor.lease_asked
+
+    def touch(self) -> None:
+        """A stream does not end by not being used."""
+
+    def counts(self) -> QueueCounts:
+        cursors = self.log.cursors
+        return QueueCounts(
+            self.log.tail - self.first_offset,
+            sum(cursor.in_flight for cursor in cursors),
+            0,
+            sum(len(cursor.consumers) for cursor in cursors),
+        )
+
+    def end_cursors(self, end: Callable[[Cursor], None]) -> None:
+        for cursor in list(self.log.cursors):
+            end(cursor)
+
+    # --- the cursors' policy: nothing expires, nothing is buried
+
+    def on_expired(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
+        cursor.drop(entry)
+
+    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_delayed(self, cursor: Cursor, when: float) -> None:
+        self.house.agenda.at(when, cursor.pump)
+
+    def on_due(self, cursor: Cursor, when: float) -> None:
+        """Never: nobody has to hurry with a stream."""
+
+    def on_returned(self, cursor: Cursor) -> None:
+        """Never: a stream requeues nothing."""
+
+
+def check_group(stream: str, group: str) -> None:
+    """Its name goes into the journal, with everybody else's rows."""
+    if not is_storable(group) or len(group) > 255:
+        raise InvalidArgument(
+            f"stream '{stream}': the name of a consumer group is text of up to 255 characters, "
+            "without NUL"
+        )

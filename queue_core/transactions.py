@@ -1,0 +1,123 @@
+"""Local transactions: publishes and settlements that become true together, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from queue_core.consumers import Delivery
+from queue_core.cursor import settle
+from queue_core.deadletters import letters
+from queue_core.errors import CoreError
+from queue_core.message import Message
+from queue_core.outcomes import Outcome, Verdict
+from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, full
+from queue_core.units import Unit
+
+if TYPE_CHECKING:
+    from queue_core.router import Route
+    from queue_core.vhost import Queue, Vhost
+
+
+class Transaction:
+    """Nothing of it is seen by anybody before `commit`, which is one PostgreSQL transaction."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
+        self._publishes: list[tuple[Message, Route[Queue]]] = []
+        self._settlements: list[tuple[list[Delivery], Verdict]] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes held until the end, for whoever sets a limit."""
+        return sum(message.size() for message, _ in self._publishes)
+
+    def publish(self, message: Message, extra_keys: Sequence[str] = ()) -> bool:
+        """Routed now, enqueued at commit. False: no queue is bound for it."""
+        headers = message.properties.header_map
+        keys = (message.routing_key, *extra_keys)
+        route = self._vhost.router.route_keys(message.exchange, keys, headers)
+        if route:
+            self._publishes.append((message, route))
+        return bool(route)
+
+    def settle(self, deliveries: Iterable[Delivery], verdict: Verdict) -> None:
+        self._settlements.append((list(deliveries), verdict))
+
+    def rollback(self) -> None:
+        """As if nothing had been said; deliveries stay with their consumer."""
+        self._publishes.clear()
+        self._settlements.clear()
+
+    async def commit(self) -> None:
+        """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
+        queue refuses."""
+        appends, waiter = self._appends(), Waiter()
+        leaving, settlements = self._leaving(), list(self._settlements)
+        for delivery, outcome in leaving.items():
+            queue = delivery.consumer.cursor.policy
+            if outcome is Outcome.REJECTED and isinstance(queue, CompetingQueue):
+                appends += letters(self._vhost, queue, delivery.message, "rejected")
+            delivery.consumer.cursor.detach(delivery)
+        moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
+        self._vhost.writer.submit(Unit(appends, waiter, 0, moves))
+        self.rollback()
+        try:
+            await waiter.done
+        except CoreError:
+            for delivery in leaving:
+                delivery.consumer.cursor.take_back(delivery.entry, was_delivered=True)
+            raise
+        for deliveries, verdict in settlements:  # what has left is passed over
+            settle(deliveries, verdict)
+        for cursor in {delivery.consumer.cursor for delivery in leaving}:
+            cursor.pump()
+
+    def _leaving(self) -> dict[Delivery, Outcome]:
+        """Deliveries whose messages leave their queue for good, with this commit. Of a stream,
+        nothing does by being rejected."""
+        leaving: dict[Delivery, Outcome] = {}
+        for deliveries, verdict in self._settlements:
+            is_rejected = verdict.outcome is Outcome.REJECTED
+            if not is_rejected and verdict.outcome is not Outcome.ACCEPTED:
+                continue
+            for delivery in deliveries:
+                if delivery.is_open and (delivery.consumer.cursor.requeues or not is_rejected):
+                    leaving.setdefault(delivery, verdict.outcome)
+        return leaving
+
+    def _appends(self) -> Appends:
+        appends: Appends = []
+        live: list[tuple[EphemeralQueue, Message, tuple[object, ...]]] = []
+        for message, route in self._publishes:
+            self._vhost.house.counters.published += 1
+            for queue, options in route:
+                if isinstance(queue, EphemeralQueue):
+                    is_taken = not queue.refuses(sum(other is queue for other, _, _ in live))
+                    live.append((queue, message, options))
+                else:
+                    is_taken = queue.take(message, options, appends)
+                if not is_taken:
+                    for log, entry in appends:
+                        log.refuse(entry)
+                    self.rollback()
+                    raise full(queue)  # type: ignore[arg-type]
+        for queue, message, options in live:  # these hand out at once: nothing can refuse any more
+            queue.take(message, options, appends)
+        return appends
+
+
+class Waiter:
+    """A publisher that is one coroutine waiting for one commit."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_committed(self, tokens: list[int]) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)

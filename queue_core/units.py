@@ -1,0 +1,97 @@
+"""What must be committed together: messages that enter queues, messages that leave them, and the
+records that belong to them. One unit is never split over two transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from queue_core.consumers import Entry
+from queue_core.cursor import Cursor
+from queue_core.errors import CoreError
+from queue_core.message import Message
+
+if TYPE_CHECKING:
+    from queue_core.log import Log
+
+
+class Publisher(Protocol):
+    """Who waits for a commit. Tokens are the publisher's own numbers, in the order it published."""
+
+    def on_committed(self, tokens: list[int]) -> None:
+        """Safe in PostgreSQL, in every durable queue: acknowledge now, not earlier."""
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        """Not stored, and never will be: refuse in the protocol's own terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedRecord:
+    """The last value of a topic; None clears it."""
+
+    vhost: str
+    topic: str
+    message: Message | None
+    qos: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRecord:
+    """A step of a session's in-flight state, in either direction; the newest is the state."""
+
+    session_id: int
+    is_outgoing: bool
+    packet_id: int
+    state: int  # 0: over and forgotten; the rest is the adapter's
+    queue_id: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRecord:
+    """An outbox row that this unit publishes, and takes away."""
+
+    outbox_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class WillRecord:
+    """A will that this unit publishes: its row goes with the same commit."""
+
+    vhost: str
+    client_id: str
+
+
+Record = RetainedRecord | PacketRecord | OutboxRecord | WillRecord
+
+
+class Unit:
+    __slots__ = ("appends", "holds", "moves", "publisher", "records", "token")
+
+    def __init__(
+        self,
+        appends: list[tuple[Log, Entry]],
+        publisher: Publisher | None = None,
+        token: int = 0,
+        moves: list[tuple[Cursor, Entry]] | None = None,
+        records: tuple[Record, ...] = (),
+    ) -> None:
+        self.appends = appends
+        self.publisher = publisher
+        self.token = token
+        self.moves = moves  # entries that leave their queue with this commit
+        self.records = records
+        # Of a repetition: whether what it repeats is still there. Asked at the commit; if not, the
+        # publisher is refused, and may publish it again.
+        self.holds: Callable[[], bool] | None = None
+
+    def size(self) -> int:
+        return sum(entry.message.size() for _, entry in self.appends) + self.retained_bytes()
+
+    def retained_bytes(self) -> int:
+        """Of messages that are in no queue of this unit, but become the value of their topic."""
+        if self.appends or not self.records:
+            return 0
+        kept = (each.message for each in self.records if isinstance(each, RetainedRecord))
+        return sum(message.size() for message in kept if message is not None)

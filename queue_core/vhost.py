@@ -1,0 +1,473 @@
+"""One virtual host: its exchanges, queues and topic space, and the primitives that adapters call.
+
+    publish, publish_topic   route a message; the publisher is told when it is committed
+    declare, delete, purge   queues and exchanges; bind and subscribe
+    consume, get, browse     with credit
+    settle                   one of four verdicts; `transaction` for all or nothing
+
+Nothing here knows a protocol, a socket or SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+from queue_core.bindings import Binding, ExchangeRef
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.cursor import Cursor, settle
+from queue_core.deadletters import bury, bury_newcomer
+from queue_core.errors import (
+    CoreError,
+    NameReserved,
+    QueueInUse,
+    QueueNotEmpty,
+    QueueNotFound,
+    ResourceLocked,
+)
+from queue_core.exchanges import ExchangeSpec
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
+from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue, House
+from queue_core.router import Route, Router
+from queue_core.specs import QueueKind, QueueSpec
+from queue_core.streams import StreamQueue
+from queue_core.subscriptions import RESERVED_PREFIXES, is_reserved
+from queue_core.transactions import Transaction
+from queue_core.turns import Turns
+from queue_core.units import Publisher, Record, Unit
+
+if TYPE_CHECKING:
+    from queue_core.consumers import Sink
+    from queue_core.ports import Keeper, StoredQueues, Writer
+
+Queue = CompetingQueue | StreamQueue
+log = logging.getLogger(__name__)
+
+
+class Vhost:
+    def __init__(
+        self,
+        name: str,
+        house: Callable[[Vhost], House],
+        writer: Writer,
+        keeper: Keeper,
+        stored: StoredQueues,
+    ) -> None:
+        self.name = name
+        self.router: Router[Queue] = Router()
+        self.queues: dict[str, Queue] = {}
+        self._owned: dict[int, list[Queue]] = {}  # exclusive queues by their connection
+        self.house = house(self)
+        self.writer = writer
+        self._keeper = keeper
+        self._stored = stored
+        # Exchanges and bindings change one at a time, and each queue: what is written comes first.
+        self._changing = asyncio.Lock()
+        self._turns = Turns()
+
+    # --- publishing
+
+    def publish(
+        self,
+        message: Message,
+        publisher: Publisher | None = None,
+        token: int = 0,
+        records: tuple[Record, ...] = (),
+        extra_keys: Sequence[str] = (),
+    ) -> Published:
+        """By exchange and routing key. Raises ExchangeNotFound. `records` are committed together
+        with the message; `extra_keys` route it as well (CC, BCC)."""
+        route: Route[Queue] | None
+        if extra_keys:
+            keys = (message.routing_key, *extra_keys)
+            route = self.router.route_keys(message.exchange, keys, _headers_of(message))
+        else:
+            route = self.router.routes.get((message.exchange, message.routing_key))
+            if route is None:
+                route = self.router.route(
+                    message.exchange, message.routing_key, _headers_of(message)
+                )
+        return self.hand_over(message, route, publisher, token, records)
+
+    def publish_topic(
+        self,
+        message: Message,
+        publisher: Publisher | None = None,
+        token: int = 0,
+        records: tuple[Record, ...] = (),
+    ) -> Published:
+        """By topic, in slash form. Raises InvalidTopic."""
+        route = self.router.topic_routes.get(message.topic)
+        if route is None:
+            route = self.router.route_topic(message.topic, _headers_of(message))
+        return self.hand_over(message, route, publisher, token, records)
+
+    def hand_over(
+        self,
+        message: Message,
+        route: Route[Queue],
+        publisher: Publisher | None,
+        token: int,
+        records: tuple[Record, ...],
+    ) -> Published:
+        counters = self.house.counters
+        counters.published += 1
+        appends: Appends = []
+        is_refused = False
+        for queue, options in route:
+            if not queue.take(message, options, appends):
+                is_refused = True
+        has_window = self._has_window(route)
+        if appends or records or (publisher is not None and has_window):
+            unit = Unit(appends, None if is_refused else publisher, token, None, records)
+            if has_window:
+                unit.holds = _still_there(message, route, appends)
+            self.writer.submit(unit)
+            return Published.REFUSED if is_refused else Published.PENDING
+        if is_refused:
+            return Published.REFUSED
+        if route:
+            return Published.DONE
+        counters.unroutable += 1
+        return Published.NOWHERE
+
+    @staticmethod
+    def _has_window(route: Route[Queue]) -> bool:
+        """A repetition is acknowledged no sooner than what it repeats: it goes through the writer,
+        behind it."""
+        # a loop: 0.05 us for one queue, 0.4 us with any()
+        for queue, _ in route:  # noqa: SIM110
+            if queue.window is not None:
+                return True
+        return False
+
+    def has_route(self, message: Message) -> bool:
+        """Whether any queue would get it."""
+        key = message.routing_key
+        return bool(self.router.route(message.exchange, key, _headers_of(message)))
+
+    def transaction(self) -> Transaction:
+        return Transaction(self)
+
+    # --- queues
+
+    def queue(self, name: str, owner: object = None) -> Queue:
+        """The queue of that name, for a connection: `owner` is what tells connections apart."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"no queue '{name}' in vhost '{self.name}'; declare it first")
+        if queue.owner is not None and queue.owner is not owner:
+            raise ResourceLocked(
+                f"queue '{name}' is exclusive to another connection; "
+                "use it there, or declare one of your own"
+            )
+        return queue
+
+    async def declare_queue(
+        self,
+        spec: QueueSpec,
+        owner: object = None,
+        created_by: str | None = None,
+        *,
+        inside: bool = False,
+    ) -> Queue:
+        """Makes the queue, or checks that the one that is there was declared with the same words.
+        A durable one is in the database when this returns. `inside`: the gateway wants it for
+        itself, and may use the names that are its own."""
+        self._check_name(spec.name, inside)
+        async with self._turns.of(spec.name):
+            existing = self.queues.get(spec.name)
+            if existing is not None:
+                queue = self.queue(spec.name, owner)
+                queue.spec.check_equivalent(spec)
+                queue.touch()
+                return queue
+            if spec.kind is QueueKind.EPHEMERAL:
+                queue = EphemeralQueue(spec, self.house, owner if spec.exclusive else None)
+                if spec.exclusive:
+                    self._owned.setdefault(id(owner), []).append(queue)
+            else:
+                queue = await self._stored.create(self, spec, created_by)
+            self.add_queue(queue)
+            return queue
+
+    def add_queue(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        self.router.register_queue(queue.name, queue)
+
+    def new_name(self, prefix: str = "amq.gen-") -> str:
+        """A name that no queue has."""
+        while (name := prefix + token_urlsafe(16)) in self.queues:
+            pass
+        return name
+
+    @staticmethod
+    def _check_name(name: str, inside: bool) -> None:
+        if not inside and is_reserved(name):
+            raise NameReserved(
+                f"queue '{name}': names that begin with {' or '.join(RESERVED_PREFIXES)} are the "
+                "gateway's own; choose another"
+            )
+
+    async def delete_queue(
+        self,
+        name: str,
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        owner: object = None,
+        inside: bool = False,
+    ) -> int:
+        """The number of messages that were in it."""
+        self._check_name(name, inside)
+        async with self._turns.of(name):
+            queue = self.queue(name, owner)
+            counts = queue.counts()
+            if if_unused and counts.consumers:
+                raise QueueInUse(f"queue '{name}' has {counts.consumers} consumers")
+            if if_empty and counts.ready + counts.in_flight + counts.delayed:
+                raise QueueNotEmpty(f"queue '{name}' has {counts.ready} messages; purge it first")
+            await self._end_queue(queue, QueueNotFound(f"queue '{name}' was deleted"))
+            return counts.ready
+
+    async def _end_queue(self, queue: Queue, reason: CoreError) -> None:
+        if isinstance(queue, EphemeralQueue):
+            self._forget_queue(queue, reason)
+        else:
+            await self._stored.delete(queue)
+            self._forget_queue(queue, reason)
+
+    def end_ephemeral(self, queue: EphemeralQueue, reason: CoreError) -> None:
+        """Ends a queue of which nothing is stored, at once; nothing happens if it has ended."""
+        if not queue.is_deleted:
+            self._forget_queue(queue, reason)
+
+    def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
+        queue.is_deleted = True
+        del self.queues[queue.name]
+        removal = self.router.unregister_queue(queue.name)
+        if isinstance(queue, StreamQueue):
+            queue.end_cursors(lambda cursor: cursor.end(reason))
+        else:
+            queue.cursor.end(reason)
+        for name in removal.unused_exchanges:
+            self._later(self.delete_exchange(name, if_unused=True))
+
+    async def purge_queue(self, name: str, owner: object = None) -> int:
+        """The number of messages that were ready; those in flight stay. Committed on return."""
+        queue = self.queue(name, owner)
+        if isinstance(queue, StreamQueue):
+            raise ResourceLocked(
+                f"stream '{name}' cannot be purged: set x-max-age or x-max-length-bytes, "
+                "or delete it"
+            )
+        count = queue.cursor.purge()
+        await self.writer.flushed()
+        return count
+
+    # --- exchanges, bindings, subscriptions
+
+    async def declare_exchange(self, spec: ExchangeSpec) -> None:
+        async with self._changing:
+            is_new = self.router.declare_exchange(spec)
+            if is_new and spec.durable:
+                try:
+                    await self._keeper.add_exchange(self.name, spec)
+                except BaseException:
+                    self.router.delete_exchange(spec.name)
+                    raise
+
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        async with self._changing:
+            spec = self.router.exchange(name).spec
+            removal = self.router.delete_exchange(name, if_unused=if_unused)
+            if spec.durable:
+                await self._keeper.remove_exchange(self.name, name)
+        for unused in removal.unused_exchanges:
+            await self.delete_exchange(unused, if_unused=True)
+
+    async def bind(
+        self,
+        source: str,
+        destination: Queue | ExchangeRef,
+        key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        """Durable when both ends are."""
+        async with self._turn_of(destination), self._changing:
+            if not isinstance(destination, ExchangeRef) and destination.is_deleted:
+                raise QueueNotFound(f"queue '{destination.name}' was deleted; declare it again")
+            is_new = self.router.bind(source, destination, key, arguments)
+            if is_new and self._is_durable(source, destination):
+                binding = Binding(source, destination, key, arguments)
+                try:
+                    await self._keeper.add_binding(self.name, binding)
+                except BaseException:
+                    self.router.unbind(source, destination, key, arguments)
+                    raise
+
+    async def unbind(
+        self,
+        source: str,
+        destination: Queue | ExchangeRef,
+        key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        async with self._turn_of(destination), self._changing:
+            removal = self.router.unbind(source, destination, key, arguments)
+            for binding in removal.bindings:
+                if self._is_durable(source, destination):
+                    await self._keeper.remove_binding(self.name, binding)
+        for name in removal.unused_exchanges:
+            await self.delete_exchange(name, if_unused=True)
+
+    def _turn_of(self, destination: Queue | ExchangeRef) -> AbstractAsyncContextManager[None]:
+        """A queue is not deleted while something is bound to it."""
+        is_exchange = isinstance(destination, ExchangeRef)
+        return self._turns.of(destination if is_exchange else destination.name)
+
+    def _is_durable(self, source: str, destination: Queue | ExchangeRef) -> bool:
+        if isinstance(destination, ExchangeRef):
+            target = self.router.exchange(destination.name).spec.durable
+        else:
+            target = not isinstance(destination, EphemeralQueue)
+        return target and self.router.exchange(source).spec.durable
+
+    def subscribe(self, topic_filter: str, queue: Queue, options: object = None) -> bool:
+        """The queue takes what matches the filter, in slash form. False: it did already, and the
+        options are new. What is to survive a restart, `sessions` writes down."""
+        return self.router.subscribe(topic_filter, queue, options)
+
+    def unsubscribe(self, topic_filter: str, queue: Queue) -> bool:
+        return self.router.unsubscribe(topic_filter, queue)
+
+    # --- consuming
+
+    async def consume(
+        self, name: str, sink: Sink, spec: ConsumerSpec, owner: object = None
+    ) -> Consumer:
+        """A consumer, which gets nothing before its first `wake`. End it with `end_consumer`."""
+        queue = self.queue(name, owner)
+        if isinstance(queue, StreamQueue):
+            return await queue.consume(sink, spec)
+        return queue.consume(sink, spec)
+
+    def end_consumer(self, consumer: Consumer, verdict: Verdict | None) -> None:
+        """The peer is gone, and what it had gets the verdict; None: it may still settle."""
+        if verdict is None:
+            consumer.cancel()
+        else:
+            consumer.close(verdict)
+        queue = self.queues.get(consumer.cursor.queue_name)
+        if queue is not None:
+            queue.on_consumer_gone()
+
+    async def get(
+        self, name: str, *, auto_settle: bool = False, owner: object = None
+    ) -> Delivery | None:
+        """One message, if one is ready."""
+        queue = self.queue(name, owner)
+        if isinstance(queue, StreamQueue):
+            raise ResourceLocked(f"stream '{name}' is read by consumers, not by get")
+        queue.touch()
+        getter = _Getter()
+        spec = ConsumerSpec(credit=1, replenish=False, auto_settle=auto_settle, priority=-(1 << 31))
+        consumer = queue.cursor.add_consumer(getter, spec)
+        consumer.drain(getter.on_drained)
+        try:
+            return await getter.answer
+        finally:
+            consumer.cancel()
+
+    async def browse(self, name: str, start: int, limit: int, owner: object = None) -> list[Entry]:
+        """Messages that are not settled, from an offset on, without any effect on them."""
+        queue = self.queue(name, owner)
+        if isinstance(queue, EphemeralQueue):
+            return queue.peek(start, limit)
+        return await self._stored.browse(queue, start, limit)
+
+    def settle(
+        self,
+        deliveries: Iterable[Delivery],
+        verdict: Verdict = ACCEPTED,
+        publisher: Publisher | None = None,
+        token: int = 0,
+        records: tuple[Record, ...] = (),
+    ) -> None:
+        """Ends deliveries. With a publisher, it is told when that is committed."""
+        settle(deliveries, verdict)
+        if publisher is not None or records:
+            self.writer.submit(Unit([], publisher, token, None, records))
+
+    # --- the queues' undertaker
+
+    def bury(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+        bury(self, queue, cursor, entry, reason)
+
+    def bury_newcomer(self, queue: CompetingQueue, message: Message) -> None:
+        bury_newcomer(self, queue, message)
+
+    def on_idle(self, queue: CompetingQueue) -> None:
+        self._later(self._delete_idle(queue))
+
+    async def _delete_idle(self, queue: CompetingQueue) -> None:
+        async with self._turns.of(queue.name):
+            if not queue.is_deleted and not queue.cursor.consumers:
+                await self._end_queue(queue, QueueNotFound(f"queue '{queue.name}' has expired"))
+
+    def release_owner(self, owner: object) -> None:
+        """A connection ended: its exclusive queues go with it."""
+        for queue in self._owned.pop(id(owner), ()):
+            if not queue.is_deleted:
+                gone = QueueNotFound(f"queue '{queue.name}' ended with its owner")
+                self._forget_queue(queue, gone)
+
+    def _later(self, work: Coroutine[Any, Any, object]) -> None:
+        self._keeper.later(work)
+
+
+class _Getter:
+    """The sink of a single get."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        if self.answer.done():  # whoever asked has gone meanwhile
+            settle(deliveries, RELEASED)
+        else:
+            self.answer.set_result(deliveries[0])
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        entry = Entry(message, options)
+        self.answer.set_result(Delivery(entry, consumer, False, 0))
+
+    def on_drained(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(reason)
+
+
+def _headers_of(message: Message) -> Callable[[], Mapping[str, object]]:
+    return lambda: message.properties.header_map()
+
+
+def _still_there(
+    message: Message, route: Route[Queue], appends: Appends
+) -> Callable[[], bool] | None:
+    """Asks the windows of those queues that took the message for a repetition."""
+    taken = {log for log, _ in appends}
+    windows = [
+        queue.window
+        for queue, _ in route
+        if isinstance(queue, ClassicQueue) and queue.window is not None and queue.log not in taken
+    ]
+    return (lambda: all(window.holds(message) for window in windows)) if windows else None
