@@ -1,0 +1,1 @@
+"""The protocol adapters; none of them knows another."""

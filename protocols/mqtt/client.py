@@ -1,0 +1,402 @@
+"""A connected client: its session, its consumers, and what each packet of it sets going.
+
+Made when CONNECT was accepted, complete from then on. It owns no socket: the link does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from protocols.mqtt.aliases import OutgoingAliases
+from protocols.mqtt.delivering import Deliverer, Link
+from protocols.mqtt.encoder import encode
+from protocols.mqtt.inbound import Inbound, Received
+from protocols.mqtt.outbound import Outbound
+from protocols.mqtt.packets import (
+    Auth,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+)
+from protocols.mqtt.property_set import NO_PROPERTIES
+from protocols.mqtt.publishing import Publishing
+from protocols.mqtt.queue_topics import QueueTopics
+from protocols.mqtt.reasons import ReasonCode, reason_of, violation
+from protocols.mqtt.sinks import SharedSink, StoredSink
+from protocols.mqtt.subscribing import Subscribing
+from queue_core.auth import Identity
+from queue_core.consumers import Consumer, ConsumerSpec, SharedCredit
+from queue_core.errors import CoreError
+from queue_core.outcomes import RELEASED
+from queue_core.session import KEEP, Keep
+from queue_core.streams import StreamQueue
+
+if TYPE_CHECKING:
+    from protocols.mqtt.broker import Broker
+    from queue_core.session import Session
+
+log = logging.getLogger(__name__)
+
+FOREVER: Final = 0xFFFF_FFFF  # a session expiry that never comes
+MAX_RECEIVE: Final = 65_535
+# A reason string has 1,024 characters at most. Who takes less than this gets none [MQTT-3.4.2-2].
+ROOM_FOR_REASONS: Final = 8192
+
+
+class ClientLink(Link, Protocol):
+    """The connection, as its client sees it."""
+
+    def defer(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that takes time: the rest of the input waits for it, in order."""
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+
+    async def authenticate(self, packet: Auth) -> None:
+        """Once more [MQTT-4.12.1-1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What CONNECT and CONNACK agreed on."""
+
+    version: Version
+    receive_maximum: int  # QoS 1 and 2 messages that the client takes at once
+    max_packet: int  # bytes that the client takes
+    alias_maximum: int  # topic aliases that the client takes
+    tells_reasons: bool  # the client wants to hear reason strings
+    expiry: float | None  # of the session, in seconds
+
+    @classmethod
+    def of(cls, connect: Connect, expiry: float | None, max_inflight: int) -> Agreement:
+        asked = connect.properties
+        return cls(
+            connect.version,
+            min(asked.receive_maximum or MAX_RECEIVE, max_inflight),
+            asked.maximum_packet_size or 0xFFFF_FFFF,
+            asked.topic_alias_maximum or 0,
+            connect.version is Version.V5
+            and asked.request_problem != 0  # [MQTT-3.1.2-29]
+            and (asked.maximum_packet_size or ROOM_FOR_REASONS) >= ROOM_FOR_REASONS,
+            expiry,
+        )
+
+
+class Client:
+    """Implements the core's `SessionOwner`."""
+
+    __slots__ = (
+        "_agreement",
+        "_broker",
+        "_consumers",
+        "_credit",
+        "_has_wish_to_end",
+        "_link",
+        "_queue_topics",
+        "_shared_credit",
+        "_stored_sink",
+        "_subscribing",
+        "deliverer",
+        "expiry",
+        "is_closed",
+        "publishes_will",
+        "publishing",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self,
+        link: ClientLink,
+        broker: Broker,
+        session: Session,
+        identity: Identity,
+        agreement: Agreement,
+    ) -> None:
+        settings, services = broker.settings, broker.services
+        self.session = session
+        self.version = agreement.version
+        self.is_closed = False
+        self.publishes_will = True  # until a DISCONNECT says otherwise
+        self.expiry: float | Keep | None = KEEP
+        self._link = link
+        self._broker = broker
+        self._agreement = agreement
+        self._has_wish_to_end = False
+        window = agreement.receive_maximum
+        self._credit = window + (settings.pending_queue_size if settings.pends_overflow else 0)
+        self._shared_credit = SharedCredit(self._credit)
+        self.deliverer = self._make_deliverer(window)
+        self._queue_topics = QueueTopics(
+            session,
+            identity,
+            services.auth,
+            self.deliverer,
+            self._shared_credit,
+            self._credit,
+            broker.counters,
+            link.defer,
+            services.clock,
+        )
+        self.publishing = self._queue_topics.publishing = self._make_publishing(identity)
+        self._subscribing = Subscribing(
+            session,
+            identity,
+            services.auth,
+            services.sessions.retained,
+            broker.sys_topics,
+            self._queue_topics,
+            settings,
+            broker.counters,
+            self._on_subscriptions_changed,
+            tells_reasons=agreement.tells_reasons,
+        )
+        self._stored_sink = StoredSink(self.deliverer, session) if session.is_persistent else None
+        self._consumers: dict[str, Consumer] = {}  # by queue
+        self._consume_own()
+
+    def _make_deliverer(self, window: int) -> Deliverer:
+        most = self._broker.settings.topic_alias_maximum
+        aliases = min(self._agreement.alias_maximum, most)
+        return Deliverer(
+            self._link,
+            self.session.vhost,
+            self.session.client_id,
+            self.version,
+            Outbound(window),
+            self._credit,
+            self._agreement.max_packet,
+            OutgoingAliases(aliases) if aliases else None,
+            self._broker.counters,
+            self._broker.services.clock,
+        )
+
+    def _make_publishing(self, identity: Identity) -> Publishing:
+        broker, services = self._broker, self._broker.services
+        return Publishing(
+            self._link,
+            self.deliverer.put,
+            self.session,
+            self.version,
+            identity,
+            services.auth,
+            services.sessions.retained,
+            self._make_inbound(),
+            self._queue_topics,
+            broker.fan_out,
+            broker.settings,
+            broker.counters,
+            services.clock,
+        )
+
+    def _make_inbound(self) -> Inbound:
+        received = {
+            packet_id: Received.RECEIVED
+            for (is_outgoing, packet_id) in self.session.packets
+            if not is_outgoing
+        }
+        return Inbound(
+            self.deliverer.put,
+            self.version,
+            self._broker.settings.max_inflight,
+            self._on_unspeakable,
+            self._forget,
+            tells_reasons=self._agreement.tells_reasons,
+            received=received,
+        )
+
+    def _on_unspeakable(self, error: CoreError) -> None:
+        """3.x has no word for a refusal."""
+        self._link.fail(reason_of(error), str(error))
+
+    def _forget(self, packet_id: int) -> None:
+        self.publishing.forget(packet_id)
+
+    # --- consumers
+
+    def _consume_own(self) -> None:
+        session = self.session
+        consumer = session.live.consume(self.deliverer, ConsumerSpec(auto_settle=True))
+        self._consumers[session.live.name] = consumer
+        self.deliverer.attach(consumer)
+        if session.stored is not None and self._stored_sink is not None:
+            spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
+            stored = session.stored.consume(self._stored_sink, spec)
+            self._consumers[session.stored.name] = stored
+
+    async def start(self) -> None:
+        """After CONNACK: what was in flight goes on [MQTT-4.4.0-1], then the queues."""
+        if self._stored_sink is not None:
+            self._stored_sink.resume()
+        for subscription in list(self.session.subscriptions.values()):
+            if subscription.queue is not None:
+                try:
+                    await self._queue_topics.consume(subscription)
+                except CoreError as error:
+                    self._broker.counters.lost_subscriptions += 1
+                    log.warning("'%s' cannot go on: %s", subscription.address, error)
+                else:
+                    self._queue_topics.wake(subscription.address)
+        self._on_subscriptions_changed()
+        for consumer in list(self._consumers.values()):
+            consumer.wake()
+
+    def _on_subscriptions_changed(self) -> None:
+        subscriptions = self.session.subscriptions.values()
+        self.deliverer.is_plain = self.deliverer.aliases is None and not any(
+            each.no_local or each.retain_as_published or each.identifier is not None
+            for each in subscriptions
+        )
+        self.on_shared_changed()
+
+    def on_shared_changed(self) -> None:
+        """Consumes from the queues of all its groups, and from no others."""
+        session, vhost = self.session, self.session.vhost
+        own = {session.live.name} | ({session.stored.name} if session.stored else set())
+        wanted = set(session.shared)
+        for name in [name for name in self._consumers if name not in own | wanted]:
+            vhost.end_consumer(self._consumers.pop(name), RELEASED)
+        for name in wanted - self._consumers.keys():
+            queue = vhost.queue(name)
+            if isinstance(queue, StreamQueue):
+                continue  # a group's queue is never one
+            sink = SharedSink(self.deliverer, session, session.shared_address(name))
+            spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
+            consumer = self._consumers[name] = queue.consume(sink, spec)
+            consumer.wake()
+
+    def pause(self) -> None:
+        """The client's socket is full."""
+        self.deliverer.hold_live(is_blocked=True)
+        for name, consumer in self._consumers.items():
+            if name != self.session.live.name:
+                consumer.pause()
+        self._queue_topics.pause()
+
+    def resume(self) -> None:
+        self.deliverer.hold_live(is_blocked=False)
+        for name, consumer in list(self._consumers.items()):
+            if name != self.session.live.name:
+                consumer.resume()
+        self._queue_topics.resume()
+
+    # --- packets
+
+    def receive(self, packet: Packet) -> None:
+        HANDLERS[type(packet)](self, packet)
+
+    def on_publish(self, packet: Publish) -> None:
+        self.publishing.on_publish(packet)
+
+    def on_acknowledgement(self, packet: PubAck | PubRec | PubComp) -> None:
+        self.deliverer.acknowledge(packet)
+
+    def on_pubrel(self, packet: PubRel) -> None:
+        self.publishing.on_release(packet)
+
+    def on_subscribe(self, packet: Subscribe) -> None:
+        self._link.defer(self._subscribing.subscribe(packet, self._send))
+
+    def on_unsubscribe(self, packet: Unsubscribe) -> None:
+        self._link.defer(self._subscribing.unsubscribe(packet, self._send))
+
+    def on_pingreq(self, packet: PingReq) -> None:
+        self._send(PingResp())  # [MQTT-3.12.4-1]
+
+    def on_auth(self, packet: Auth) -> None:
+        if packet.reason != ReasonCode.RE_AUTHENTICATE:
+            raise violation("AUTH that answers nothing")
+        self._link.defer(self._link.authenticate(packet))
+
+    def on_disconnect(self, packet: Disconnect) -> None:
+        expiry = packet.properties.session_expiry
+        if expiry is not None:
+            if expiry and self._agreement.expiry == 0:  # section 3.14.2.2.2
+                raise violation("DISCONNECT asks for a session that CONNECT did not want")
+            self.expiry = None if expiry == FOREVER else float(expiry)
+        if packet.properties.server_reference is not None:
+            raise violation("a client's DISCONNECT with a server reference")
+        # [MQTT-3.14.4-3]: said goodbye, so no will, unless it asks for it
+        self.publishes_will = packet.reason != ReasonCode.SUCCESS
+        self.end(is_clean=True)
+        self._link.close()
+
+    def _send(self, packet: Packet) -> None:
+        frame = encode(packet, self.version)
+        if len(frame) > self._agreement.max_packet:
+            frame = encode(_shortened(packet), self.version)
+        self.deliverer.put(frame)
+
+    # --- the end
+
+    def on_takeover(self) -> None:
+        self._broker.counters.takeovers += 1
+        self.close(is_clean=False)
+        self._link.fail(ReasonCode.SESSION_TAKEN_OVER, "another connection has this client id")
+
+    def on_ended(self, reason: CoreError) -> None:
+        self.close(is_clean=False)
+        self._link.fail(ReasonCode.ADMINISTRATIVE_ACTION, str(reason))
+
+    def close(self, *, is_clean: bool) -> None:
+        """Its consumers end, and what they had goes back."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.deliverer.settle()
+        flights = list(self.deliverer.outbound.in_flight.values())
+        if self._stored_sink is not None:
+            self._stored_sink.leave(flights)
+        for consumer in self._consumers.values():
+            if isinstance(consumer.sink, SharedSink):
+                consumer.sink.leave(flights)
+            self.session.vhost.end_consumer(consumer, RELEASED)
+        self._consumers.clear()
+        self._queue_topics.close(is_clean=is_clean)
+
+    def end(self, *, is_clean: bool) -> None:
+        """The connection is over; the session may not be."""
+        if self._has_wish_to_end:
+            return
+        self._has_wish_to_end = True
+        self.close(is_clean=is_clean)
+        sessions = self._broker.services.sessions
+        self._broker.spawn(
+            sessions.detach(self.session, self.expiry, publish_will=self.publishes_will)
+        )
+
+
+def _shortened(packet: Packet) -> Packet:
+    """Without what may be left out where the client takes no more [MQTT-3.9.2-1]."""
+    if isinstance(packet, SubAck | UnsubAck):
+        return replace(packet, properties=NO_PROPERTIES)
+    return packet
+
+
+HANDLERS: Final[dict[type[Packet], Callable[[Client, Any], None]]] = {
+    Publish: Client.on_publish,
+    PubAck: Client.on_acknowledgement,
+    PubRec: Client.on_acknowledgement,
+    PubComp: Client.on_acknowledgement,
+    PubRel: Client.on_pubrel,
+    Subscribe: Client.on_subscribe,
+    Unsubscribe: Client.on_unsubscribe,
+    PingReq: Client.on_pingreq,
+    Auth: Client.on_auth,
+    Disconnect: Client.on_disconnect,
+}

@@ -1,0 +1,438 @@
+"""One MQTT connection on asyncio: bytes in, bytes out, time, and pressure from both sides.
+
+Thin: rules live in the machine and the client. Everything that a chunk brings is handled in one go,
+and everything that is to be sent leaves in one write at the end of the loop's turn. While something
+takes time (CONNECT, SUBSCRIBE), the rest of the input waits, in order, and the socket is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from protocols.mqtt.broker import Broker, Services
+from protocols.mqtt.client import ROOM_FOR_REASONS, Client
+from protocols.mqtt.codec import decode, split
+from protocols.mqtt.connect_codec import version_of
+from protocols.mqtt.encoder import encode
+from protocols.mqtt.handshake import Refused, accept, method_credentials
+from protocols.mqtt.hot import take_hot
+from protocols.mqtt.machine import RECEIVED, State, step
+from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
+from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode
+from protocols.mqtt.settings import Settings
+from queue_core.auth import Identity, Peer
+from queue_core.errors import AccessRefused
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECT: Final = 512 * 1024  # bytes of a CONNECT: its fields cannot sensibly be larger
+MANY_FRAMES: Final = 512  # to be sent: more than these do not wait for the end of the turn
+MOST_UNREAD: Final = 4 * 1024 * 1024  # bytes of answers that a client leaves lying
+LINGER: Final = 5.0  # seconds for the peer to take the last bytes
+MANY_PARTS: Final = 64
+PACKETS_A_TURN: Final = 1000  # through the codec, before others get their turn
+
+_brokers: WeakKeyDictionary[Services, Broker] = WeakKeyDictionary()
+
+
+def broker_of(services: Services, settings: Settings) -> Broker:
+    """One broker for all connections on the same services."""
+    broker = _brokers.get(services)
+    if broker is None:
+        broker = _brokers[services] = Broker(services, settings)
+        broker.start()
+    return broker
+
+
+class Connection(asyncio.Protocol):
+    """Implements `ClientLink`."""
+
+    __slots__ = (
+        "_broker",
+        "_client",
+        "_connect",
+        "_heard",
+        "_identity",
+        "_is_busy",
+        "_is_flushing",
+        "_is_reading",
+        "_is_writable",
+        "_keep_alive",
+        "_limit",
+        "_loop",
+        "_needed",
+        "_parts",
+        "_size",
+        "_state",
+        "_timer",
+        "_transport",
+        "_version",
+        "out",
+    )
+
+    def __init__(self, services: Services | Broker, settings: Settings | None = None) -> None:
+        if isinstance(services, Broker):
+            self._broker = services
+        else:
+            self._broker = broker_of(services, settings or Settings())
+        self.out: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._state = State.AWAITING_CONNECT
+        self._version: int = Version.V5
+        self._client: Client | None = None
+        self._identity: Identity | None = None
+        self._connect: Connect | None = None
+        self._limit = min(MAX_CONNECT, self._broker.settings.max_message_size)
+        self._parts: list[bytes] = []  # of a packet that is not all here
+        self._size = 0
+        self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
+        self._is_busy = False
+        self._is_reading = True
+        self._is_writable = True
+        self._is_flushing = False
+        self._heard = 0.0
+        self._keep_alive = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # streams have nothing else
+        transport = self._transport
+        transport.set_write_buffer_limits(high=self._broker.settings.write_buffer_bytes)
+        self._broker.connections.add(self)
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(
+            self._broker.settings.connect_timeout, self._on_no_connect
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        self._broker.counters.bytes_received += len(data)
+        if self._is_busy or self._parts:
+            self._parts.append(data)
+            self._size += len(data)
+            if self._is_busy or self._size < self._needed:
+                if len(self._parts) > MANY_PARTS:
+                    self._parts = [b"".join(self._parts)]
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+        self._take(data)
+
+    def eof_received(self) -> bool | None:
+        return None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._state = State.CLOSED
+        self._broker.connections.discard(self)
+        self._parts = []
+        self.out.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._client is not None:
+            self._client.end(is_clean=False)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        if self._client is not None:
+            self._client.pause()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        if self._client is not None and not self._client.is_closed:
+            self._client.resume()
+        self._read_on()
+
+    # --- input
+
+    def _take(self, data: bytes) -> None:
+        """Everything that is whole; the rest is kept."""
+        try:
+            position = self._parse(data)
+        except MqttError as error:
+            self._on_violation(error, data)
+            return
+        except Exception:
+            log.exception("a bug: this connection ends")
+            self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+            return
+        if position < len(data) and self._state is not State.CLOSED:
+            rest = data[position:] if position else data
+            self._parts.insert(0, rest)
+            self._size = len(rest)
+            self._needed = needed_for(rest)
+        else:
+            self._size = self._needed = 0
+
+    def _parse(self, data: bytes) -> int:
+        position, size, packets = 0, len(data), 0
+        client = self._client
+        if client is not None:
+            client.publishing.begin_chunk()
+        while position < size and not self._is_busy and self._state is not State.CLOSED:
+            if client is not None:
+                position = take_hot(
+                    client.publishing, client.deliverer, data, position, self._limit
+                )
+                if client.publishing.is_tired:
+                    self.defer(asyncio.sleep(0))
+                    break
+            frame = split(data, position, self._limit)
+            if frame is None:
+                break
+            packets += 1
+            if packets > PACKETS_A_TURN:
+                self.defer(asyncio.sleep(0))
+                break
+            packet = decode(frame.head, data[frame.start : frame.end], self._version)
+            position = frame.end
+            self._state = step(RECEIVED, self._state, packet)
+            if client is not None:
+                client.receive(packet)
+            elif isinstance(packet, Connect):
+                self._version = packet.version
+                self._connect = replace(packet, password=None, will=None)  # nobody needs them again
+                self.defer(self._open(packet))
+        if client is not None and not client.is_closed:
+            client.deliverer.end_of_chunk()
+            self._hold_back_if_needed(client)
+        return position
+
+    def _hold_back_if_needed(self, client: Client) -> None:
+        """The disk, the workers or the client itself is behind: it is not read until they are
+        not."""
+        if self._is_busy:
+            return
+        fan_out = self._broker.fan_out
+        if client.publishing.vhost.writer.is_congested:
+            self.defer(client.publishing.vhost.writer.uncongested())
+        elif fan_out is not None and fan_out.worker(client.publishing.client_id).is_full:
+            self.defer(fan_out.worker(client.publishing.client_id).room())
+        elif (laggard := client.publishing.laggard()) is not None:
+            self.defer(laggard.catch_up())
+        elif not self._is_writable and self._transport.get_write_buffer_size() > MOST_UNREAD:
+            self._stop_reading()
+
+    def defer(self, work: Coroutine[Any, Any, None]) -> None:
+        self._is_busy = True
+        self._stop_reading()
+        self._broker.spawn(self._run(work))
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except MqttError as error:
+            self.fail(error.reason, str(error))
+        except Exception:
+            log.exception("a bug: this connection ends")
+            self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        self._is_busy = False
+        if self._state is State.CLOSED:
+            return
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts = []
+            self._take(data)
+        self._read_on()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if not self._is_reading and not self._is_busy and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    # --- CONNECT
+
+    async def _open(self, connect: Connect) -> None:
+        peer = Peer.described_by(self._transport.get_extra_info)
+        try:
+            accepted = await accept(self._broker, self, connect, peer)
+        except Refused as refused:
+            self._broker.counters.refused_connections += 1
+            self.fail(refused.reason, str(refused))
+            return
+        client = accepted.client
+        if self._state is State.CLOSED:  # it did not wait for the answer
+            client.end(is_clean=False)
+            return
+        self._broker.counters.connections += 1
+        self._client = client
+        self._identity = accepted.identity
+        self._state = State.CONNECTED
+        self._limit = self._broker.settings.max_message_size
+        self._send(accepted.answer)
+        self._watch(accepted.keep_alive)
+        if not self._is_writable:
+            client.pause()
+        await client.start()
+
+    async def authenticate(self, packet: Auth) -> None:
+        """Again, by the same method and as the same user [MQTT-4.12.1-1]."""
+        client, connect, known = self._client, self._connect, self._identity
+        assert client is not None
+        assert connect is not None
+        assert known is not None
+        method = packet.properties.authentication_method
+        if method is None or method != connect.properties.authentication_method:
+            raise MqttError(ReasonCode.PROTOCOL_ERROR, "AUTH with another method than CONNECT's")
+        peer = Peer.described_by(self._transport.get_extra_info)
+        data = packet.properties.authentication_data or b""
+        client_id = client.session.client_id
+        try:
+            credentials = method_credentials(method, data, connect.username or "", client_id)
+            identity = await self._broker.services.auth.authenticate(credentials, peer)
+        except AccessRefused as error:
+            raise MqttError(ReasonCode.NOT_AUTHORIZED, str(error)) from error
+        if identity.name != known.name:
+            raise MqttError(ReasonCode.NOT_AUTHORIZED, "AUTH as another user than CONNECT's")
+        self._send(Auth(ReasonCode.SUCCESS, PropertySet(authentication_method=method)))
+
+    # --- time
+
+    def _on_no_connect(self) -> None:
+        self._timer = None
+        if self._state is State.AWAITING_CONNECT or self._client is None:
+            self._broker.counters.refused_connections += 1
+            self._transport.abort()
+
+    def _watch(self, keep_alive: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._keep_alive = keep_alive * 1.5
+        if keep_alive:
+            self._timer = self._loop.call_later(self._keep_alive, self._on_silence)
+
+    def _on_silence(self) -> None:
+        """One and a half times the keep alive without a packet ends it [MQTT-3.1.2-22]."""
+        left = self._heard + self._keep_alive - self._loop.time()
+        if left > 0 or not self._is_reading:  # while we do not read, it cannot be heard
+            self._timer = self._loop.call_later(max(left, 1.0), self._on_silence)
+            return
+        self._timer = None
+        self._broker.counters.keep_alive_timeouts += 1
+        self.fail(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
+
+    # --- output
+
+    def flush_soon(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def flush_if_large(self) -> None:
+        if len(self.out) > MANY_FRAMES:
+            self._write()
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self._write()
+
+    def _write(self) -> None:
+        out = self.out
+        if not out:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if not self._transport.is_closing():
+            self._broker.counters.bytes_sent += len(data)
+            self._transport.write(data)
+
+    def _send(self, packet: Packet) -> None:
+        if not self.out:
+            self.flush_soon()
+        self.out.append(encode(packet, self._version))
+
+    # --- the end
+
+    def _on_violation(self, error: MqttError, data: bytes) -> None:
+        self._broker.counters.protocol_errors += 1
+        if self._state is State.AWAITING_CONNECT:
+            self._refuse_first(error, data)
+            return
+        self.fail(error.reason, str(error))
+
+    def _refuse_first(self, error: MqttError, data: bytes) -> None:
+        """What came first is no good CONNECT. Whoever speaks some MQTT hears why."""
+        try:
+            frame = split(data, 0, MAX_CONNECT)
+        except MqttError:
+            frame = None
+        named = version_of(data[frame.start : frame.end]) if frame and frame.head == 0x10 else 0
+        self._version = min(named, Version.V5) if named else 0
+        is_known = self._version >= Version.V31
+        has_code = self._version == Version.V5 or error.reason in RETURN_CODES
+        if is_known and has_code:
+            self.fail(error.reason, str(error))
+        else:
+            self._log_end(error.reason, str(error))
+            self.close()
+
+    def fail(self, reason: ReasonCode, text: str) -> None:
+        """Says why, where the version has words for it, and ends the connection."""
+        if self._state is State.CLOSED and self._transport.is_closing():
+            return
+        self._log_end(reason, text)
+        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
+        has_room = (asked or ROOM_FOR_REASONS) >= ROOM_FOR_REASONS  # [MQTT-3.2.2-19]
+        properties = PropertySet(reason_string=text[:1024]) if has_room else NO_PROPERTIES
+        is_5 = self._version == Version.V5
+        if self._client is None:
+            if is_5:
+                self._send(ConnAck(False, reason, properties))
+            elif reason in RETURN_CODES:
+                self._send(ConnAck(False, RETURN_CODES[reason]))
+        elif is_5:
+            self._send(Disconnect(reason, properties))
+        self.close()
+
+    def _log_end(self, reason: ReasonCode, text: str) -> None:
+        client = self._client
+        log.info(
+            "connection of '%s' ends: %s (0x%02X)",
+            "somebody" if client is None else client.session.client_id,
+            text,
+            reason,
+        )
+
+    def shut_down(self, reason: str) -> None:
+        """The gateway says goodbye. Wills stay as they are for a lost connection."""
+        self.fail(ReasonCode.SERVER_SHUTTING_DOWN, reason)
+
+    def close(self) -> None:
+        """Sends what is to be sent, and no more."""
+        self._state = State.CLOSED
+        if self._client is not None:
+            self._client.end(is_clean=False)
+        self._write()
+        if not self._transport.is_closing():
+            self._transport.close()
+            self._loop.call_later(LINGER, self._abort)
+
+    def _abort(self) -> None:
+        self._transport.abort()
+
+
+def needed_for(rest: bytes) -> int:
+    """How many bytes the packet that begins here has; one more than are here if that is not
+    known."""
+    length = shift = 0
+    for at in range(1, min(len(rest), 5)):
+        length |= (rest[at] & 0x7F) << shift
+        if rest[at] < 0x80:
+            return at + 1 + length
+        shift += 7
+    return len(rest) + 1

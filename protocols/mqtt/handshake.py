@@ -1,0 +1,246 @@
+"""CONNECT to CONNACK: who it is, which session it gets, and what both sides agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink
+from protocols.mqtt.packets import ConnAck, Connect, Version, Will
+from protocols.mqtt.properties import MQTT3, MQTT5, check_response_topic, native_of, read_facts
+from protocols.mqtt.property_set import PropertySet, encode_property_bytes
+from protocols.mqtt.publishing import RESERVED
+from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of
+from queue_core.auth import PLAIN, Action, Credentials, Identity, Peer, Resource
+from queue_core.errors import AccessRefused, CoreError, InvalidArgument
+from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.topics import dotted, levels_of
+
+if TYPE_CHECKING:
+    from protocols.mqtt.broker import Broker
+    from queue_core.session import Session
+    from queue_core.vhost import Vhost
+
+RESPONSES: Final = "responses/"  # a client's own response topics begin with it and its id
+
+
+class Refused(Exception):
+    """CONNECT is refused, with this in CONNACK."""
+
+    def __init__(self, reason: ReasonCode, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    client: Client
+    identity: Identity
+    answer: ConnAck
+    keep_alive: int  # seconds
+
+
+async def accept(broker: Broker, link: ClientLink, connect: Connect, peer: Peer) -> Accepted:
+    """Raises Refused."""
+    client_id = connect.client_id or _assigned(connect)
+    try:
+        identity = await authenticate(broker, connect, client_id, peer)
+        vhost = await _enter(broker, identity)
+        _check_will(broker, identity, vhost, connect.will)
+        return await _open(broker, link, connect, client_id, identity, vhost)
+    except MqttError as error:
+        raise Refused(error.reason, str(error)) from error
+    except InvalidArgument as error:
+        raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
+    except CoreError as error:
+        raise Refused(reason_of(error), str(error)) from error
+
+
+def _assigned(connect: Connect) -> str:
+    """A name for a client that has none [MQTT-3.1.3-6]. 3.1 has no such thing, and 3.1.1 only for
+    sessions that end with their connection [MQTT-3.1.3-8]."""
+    if connect.version is Version.V31 or (
+        connect.version is Version.V311 and not connect.clean_start
+    ):
+        raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a client identifier is needed")
+    return "auto-" + token_hex(12)
+
+
+async def authenticate(broker: Broker, connect: Connect, client_id: str, peer: Peer) -> Identity:
+    """By user name and password, or by the method that CONNECT names. Raises Refused."""
+    method = connect.properties.authentication_method
+    auth = broker.services.auth
+    if method is None:
+        credentials = Credentials.given(connect.username, connect.password, client_id)
+    else:
+        if method not in auth.mechanisms(peer):  # [MQTT-4.12.0-1]
+            raise Refused(
+                ReasonCode.BAD_AUTHENTICATION_METHOD,
+                f"authentication method '{method[:40]}' is not supported here",
+            )
+        data = connect.properties.authentication_data or b""
+        credentials = method_credentials(method, data, connect.username or "", client_id)
+    try:
+        return await auth.authenticate(credentials, peer)
+    except AccessRefused as error:
+        has_name = connect.username is not None and method is None
+        reason = ReasonCode.BAD_USER_NAME_OR_PASSWORD if has_name else ReasonCode.NOT_AUTHORIZED
+        raise Refused(reason, str(error)) from error
+
+
+def method_credentials(method: str, data: bytes, username: str, client_id: str) -> Credentials:
+    """The authentication data of a method is the response of the SASL mechanism of that name."""
+    if method == PLAIN:
+        return Credentials.from_plain(data, client_id)
+    return Credentials(method, username, data, client_id)
+
+
+async def _enter(broker: Broker, identity: Identity) -> Vhost:
+    name = broker.settings.vhost
+    vhost = await broker.services.vhost(name)
+    if not broker.services.auth.may_enter(identity, name):
+        raise AccessRefused(f"user '{identity.name}' may not use vhost '{name}'")
+    return vhost
+
+
+def _check_will(broker: Broker, identity: Identity, vhost: Vhost, will: Will | None) -> None:
+    if will is None:
+        return
+    if will.qos > broker.settings.max_qos:  # [MQTT-3.2.2-12]
+        raise Refused(
+            ReasonCode.QOS_NOT_SUPPORTED, f"a will has QoS {broker.settings.max_qos} at most here"
+        )
+    levels_of(will.topic)
+    if will.topic.startswith((*RESERVED, "$queue/")):
+        raise AccessRefused(f"a will cannot go to '{will.topic}'")
+    check_response_topic(will.properties.response_topic)
+    resource = Resource("topic", vhost.name, TOPIC_EXCHANGE, dotted(will.topic))
+    broker.services.auth.require(identity, Action.WRITE, resource)
+
+
+async def _open(
+    broker: Broker,
+    link: ClientLink,
+    connect: Connect,
+    client_id: str,
+    identity: Identity,
+    vhost: Vhost,
+) -> Accepted:
+    services, settings = broker.services, broker.settings
+    expiry = _expiry(connect, settings.max_session_expiry)
+    session = await services.sessions.open(
+        vhost,
+        client_id,
+        clean_start=connect.clean_start,
+        expiry=expiry,
+        user=identity.name,
+        protocol=f"MQTT {VERSION_NAMES[connect.version]}",
+        owner=_Owner(),
+    )
+    try:
+        if session.packets:
+            # What an earlier connection published with QoS 2 must be safe before it is answered
+            await vhost.writer.flushed()
+        if connect.will is not None:
+            await _set_will(broker, session, connect.will, connect.version)
+        session.check_attached()
+    except BaseException:
+        await services.sessions.detach(session, publish_will=False)
+        raise
+    agreement = Agreement.of(connect, expiry, settings.max_inflight)
+    client = Client(link, broker, session, identity, agreement)
+    session.owner = client
+    keep_alive = connect.keep_alive
+    if settings.max_keep_alive:
+        keep_alive = min(keep_alive or settings.max_keep_alive, settings.max_keep_alive)
+    properties = _answer(broker, connect, client_id, expiry, keep_alive)
+    return Accepted(client, identity, ConnAck(session.is_present, 0, properties), keep_alive)
+
+
+VERSION_NAMES: Final = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5.0"}
+
+
+class _Owner:
+    """Owns the session until its client is made. A takeover in between is noticed by
+    `check_attached`."""
+
+    def on_takeover(self) -> None:
+        """See `check_attached`."""
+
+    def on_shared_changed(self) -> None:
+        """The client looks for itself when it starts."""
+
+    def on_ended(self, reason: CoreError) -> None:
+        """See `check_attached`."""
+
+
+def _expiry(connect: Connect, most: float | None) -> float | None:
+    """Seconds that the session outlives its connection; None: for ever. In 3.x a session that is
+    not clean stays."""
+    if connect.version is Version.V5:
+        asked = connect.properties.session_expiry or 0
+        wanted = None if asked == FOREVER else float(asked)
+    else:
+        wanted = 0.0 if connect.clean_start else None
+    if most is None:
+        return wanted
+    return most if wanted is None else min(wanted, most)
+
+
+async def _set_will(broker: Broker, session: Session, will: Will, version: Version) -> None:
+    raw = _published_properties(will.properties)
+    facts = read_facts(raw)
+    message = Message(
+        will.payload,
+        topic=will.topic,
+        durable=will.qos > 0,
+        form=MQTT5 if version is Version.V5 else MQTT3,
+        native=native_of(facts.native, will.qos, will.retain),
+        priority=facts.priority,
+        publisher=session.client_id,
+        retain=will.retain,
+    )
+    await broker.services.sessions.wills.set(
+        session,
+        message,
+        delay=float(will.properties.will_delay or 0),
+        retain=will.retain,
+        qos=will.qos,
+        lifetime=None if facts.expiry is None else float(facts.expiry),
+    )
+
+
+def _published_properties(said: PropertySet) -> bytes:
+    """The properties of a will as a PUBLISH has them: without the delay."""
+    return encode_property_bytes(
+        PropertySet(
+            payload_format=said.payload_format,
+            message_expiry=said.message_expiry,
+            content_type=said.content_type,
+            response_topic=said.response_topic,
+            correlation_data=said.correlation_data,
+            user=said.user,
+        )
+    )
+
+
+def _answer(
+    broker: Broker, connect: Connect, client_id: str, expiry: float | None, keep_alive: int
+) -> PropertySet:
+    """What CONNACK says beside the reason; 3.x leaves it out."""
+    settings, asked = broker.settings, connect.properties
+    wanted = asked.session_expiry or 0
+    granted = FOREVER if expiry is None else int(expiry)
+    has_responses = asked.request_response == 1 and not set("+#\0") & set(client_id)
+    return PropertySet(
+        session_expiry=None if granted == wanted else granted,
+        receive_maximum=settings.max_inflight,
+        maximum_qos=settings.max_qos if settings.max_qos < 2 else None,
+        maximum_packet_size=settings.max_message_size,
+        assigned_client_id=None if connect.client_id else client_id,
+        topic_alias_maximum=settings.topic_alias_maximum or None,
+        server_keep_alive=None if keep_alive == connect.keep_alive else keep_alive,
+        response_information=f"{RESPONSES}{client_id}/" if has_responses else None,
+        authentication_method=asked.authentication_method,
+    )

@@ -1,0 +1,183 @@
+"""The short way for the packets that come by the hundred thousand, in place in the chunk.
+
+Takes PUBACK, and PUBLISH with QoS 0 or 1 and without flags to topics that were published to before.
+It stops at the first packet that is anything else or in any way odd, and leaves that to the codec,
+which knows every rule; a test holds both to the same vectors.
+
+From the chunk to the output of one subscriber, 100-byte payloads, both on the same busy machine:
+1.9 us a message at QoS 0 and 3.6 us at QoS 1, against 30 us and 39 us through codec and packets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt.delivering import LIVE_1, Deliverer
+from protocols.mqtt.frames import KEYS_V3, KEYS_V5
+from protocols.mqtt.outbound import Sent
+from protocols.mqtt.properties import FACTS
+from protocols.mqtt.reasons import MqttError, ReasonCode
+from queue_core.message import TOPIC_EXCHANGE, Form, Message
+
+if TYPE_CHECKING:
+    from protocols.mqtt.known_topics import KnownTopic
+    from protocols.mqtt.publishing import Publishing
+
+PUBLISH_0: Final = 0x30
+PUBLISH_1: Final = 0x32
+PUBACK: Final = 0x40
+WORTH_SHARING: Final = 4096  # bytes: of larger packets a second copy costs more than it saves
+DELIVERIES_A_TURN: Final = 20_000  # that one client sets going, before others get their turn
+
+
+class PassingMessage(Message):
+    """A message that says nothing but topic, payload and properties. Made in 0.5 us, where one that
+    may say everything takes 1.2 us."""
+
+    __slots__ = ()
+    exchange = TOPIC_EXCHANGE
+    priority = None
+    expires_at = None
+    not_before = None
+    deaths = ()
+    retain = False
+
+    def __init__(
+        self,
+        body: bytes,
+        topic: str,
+        durable: bool,
+        form: Form,
+        native: bytes,
+        publisher: str,
+        encoded: dict[object, object] | None,
+    ) -> None:
+        self.body = body
+        self.durable = durable
+        self.form = form
+        self.native = native
+        self.publisher = publisher
+        self.encoded = encoded
+        self._topic = topic
+        self._routing_key = None
+        self._properties = None
+
+
+def take_hot(
+    publishing: Publishing, deliverer: Deliverer, data: bytes, position: int, limit: int
+) -> int:
+    """Handles what it can, and says where it stopped. One loop without calls but those that do the
+    work: that is what makes it worth its length."""
+    size = len(data)
+    topics = publishing.topics
+    hand_over = publishing.vhost.hand_over
+    routes = publishing.vhost.router.topic_routes
+    form, client_id, is_5 = publishing.form, publishing.client_id, publishing.is_5
+    key_0, key_1, _ = KEYS_V5 if is_5 else KEYS_V3
+    inbound = publishing.inbound
+    in_flight = deliverer.outbound.in_flight
+    received = work = 0
+    known: KnownTopic | None = None
+    acknowledgements: list[bytes] = []  # of messages that ended in memory
+    while position + 4 <= size and work < DELIVERIES_A_TURN:
+        head = data[position]
+        length = data[position + 1]
+        if head == PUBACK:
+            packet_id = data[position + 2] << 8 | data[position + 3]
+            flight = in_flight.get(packet_id)
+            if length != 2 or flight is None or flight.state is not Sent.AWAITS_PUBACK:
+                break
+            del in_flight[packet_id]
+            position += 4
+            if flight is not LIVE_1:
+                flight.state = Sent.OVER
+                flight.owner.on_ended(flight, ReasonCode.SUCCESS)
+            continue
+        if head != PUBLISH_0 and head != PUBLISH_1:
+            break
+        start = position + 2
+        if length >= 0x80:
+            length = length & 0x7F | data[start] << 7
+            if data[start] >= 0x80:
+                break  # more than 16 KiB: the payload costs more than the way
+            start += 1
+        end = start + length
+        if end > size or end - position > limit or length < 3:
+            break
+        at = start + 2 + (data[start] << 8 | data[start + 1])
+        known = topics.get(data[start + 2 : at])
+        if known is None:
+            break
+        if known.queue is None:
+            route = routes.get(known.name)
+            if route is not known.route:
+                if route is None:
+                    break
+                known.look_at(route)
+        else:
+            route = known.route
+            if known.queue.is_deleted:
+                break
+        packet_id = 0
+        topic_end = at
+        if head == PUBLISH_1:
+            if at + 2 > end or (inbound.answers and not inbound.has_room):
+                break
+            packet_id = data[at] << 8 | data[at + 1]
+            at += 2
+            if packet_id == 0:
+                break
+        native = b""
+        body_start = at
+        if is_5:
+            if at >= end:
+                break
+            until = at + 1 + data[at]
+            if until > at + 1:
+                if until - at > 0x80 or until > end:
+                    break
+                try:
+                    facts = FACTS.of(data[at + 1 : until])
+                except MqttError:
+                    break
+                if not facts.is_passing:
+                    break
+                native = facts.native
+            at = until
+        if at > end:
+            break
+        received += 1
+        work += len(route)
+        if known.queue is not None:
+            position = end
+            publishing.enqueue(known, data[at:end], packet_id, native)
+            continue
+        if packet_id == 0:
+            # A subscriber of the same version and QoS gets the very bytes that came.
+            encoded: dict[object, object] | None = None
+            if length < WORTH_SHARING:
+                encoded = {key_0: data[position:end]}
+            position = end
+            message = PassingMessage(
+                data[at:end], known.name, False, form, native, client_id, encoded
+            )
+            hand_over(message, route, None, 0, ())
+            continue
+        encoded = None
+        if length < WORTH_SHARING:
+            encoded = {key_1: (data[position:topic_end], data[body_start:end])}
+        position = end
+        message = PassingMessage(data[at:end], known.name, True, form, native, client_id, encoded)
+        if known.is_live and route and not inbound.answers:
+            hand_over(message, route, None, 0, ())
+            acknowledgements.append(b"\x40\x02" + data[topic_end : topic_end + 2])
+            continue
+        if acknowledgements:
+            publishing.acknowledge(acknowledgements)
+        publishing.hand_over_1(message, known, packet_id)
+    if acknowledgements:
+        publishing.acknowledge(acknowledgements)
+    if received:
+        publishing.count_received(received, known)
+        publishing.is_tired = work >= DELIVERIES_A_TURN
+    return position

@@ -1,0 +1,189 @@
+"""Messages from the client: which of them are open, and in which order they are acknowledged.
+
+PUBACK and PUBREC leave in the order in which their PUBLISH came [MQTT-4.6.0-2] [MQTT-4.6.0-3], and
+none before its message is committed. A QoS 2 packet identifier is open from its PUBLISH until its
+PUBREL: a PUBLISH that repeats it is answered, and not published again [MQTT-4.3.3-10]. No socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from protocols.mqtt.encoder import encode
+from protocols.mqtt.packets import PubAck, PubComp, PubRec
+from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal
+from queue_core.errors import CoreError
+
+
+class Received(IntEnum):
+    """Where a QoS 2 message from the client stands; what is kept of it in the packet journal."""
+
+    PUBLISHED = 1  # on its way to the store
+    RECEIVED = 2  # committed: PUBREC was or will be sent
+    RELEASED = 3  # PUBREL came; its end is on its way to the store
+
+
+class _Answer:
+    """A PUBACK or PUBREC whose turn has not come."""
+
+    __slots__ = ("frame", "packet_id", "qos")
+
+    def __init__(self, qos: int, packet_id: int, frame: bytes | None) -> None:
+        self.qos = qos
+        self.packet_id = packet_id
+        self.frame = frame  # None: the message is not committed yet
+
+
+class Inbound:
+    """Implements the core's `Publisher` for what this client publishes."""
+
+    __slots__ = (
+        "_first",
+        "_forget",
+        "_maximum",
+        "_send",
+        "_tells_reasons",
+        "_version",
+        "answers",
+        "open",
+        "refuse",
+    )
+
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        version: int,
+        maximum: int,
+        refuse: Callable[[CoreError], None],
+        forget: Callable[[int], None],
+        *,
+        tells_reasons: bool = True,
+        received: dict[int, Received] | None = None,
+    ) -> None:
+        self._send = send
+        self._version = version
+        self._maximum = maximum  # the receive maximum that CONNACK announced
+        self._tells_reasons = tells_reasons
+        self.answers: list[_Answer] = []  # a deque takes ten times the memory of an empty list
+        self._first = 0  # the token of the first answer in line
+        self.open: dict[int, Received] = received or {}
+        self._forget = forget  # an identifier that is free again, although it was written down
+        self.refuse = refuse  # how 3.x, which has no word for it, hears of a refusal
+
+    @property
+    def has_room(self) -> bool:
+        """One more QoS 1 or 2 message may come now. 3.x knows no maximum."""
+        return self._version < 5 or len(self.answers) + len(self.open) < self._maximum
+
+    def check_room(self) -> None:
+        """[MQTT-3.3.4-7]"""
+        if not self.has_room:
+            raise MqttError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                f"more than {self._maximum} messages are open at once",
+            )
+
+    # --- publishes
+
+    @property
+    def next_token(self) -> int:
+        """The one that the next message which is answered gets."""
+        return self._first + len(self.answers)
+
+    def expect(self, qos: int, packet_id: int) -> None:
+        """A message is on its way to the store, with `next_token`."""
+        if qos == 2:
+            self.open[packet_id] = Received.PUBLISHED
+        self.answers.append(_Answer(qos, packet_id, None))
+
+    def count_answered(self, count: int) -> None:
+        """The hot path answered so many by itself, while nothing waited."""
+        self._first += count
+
+    def answer(self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS) -> None:
+        """A message that waits for nothing: its answer leaves when its turn comes."""
+        if qos == 2 and reason < 0x80:
+            self.open[packet_id] = Received.RECEIVED
+        self._line_up(qos, packet_id, self._frame(qos, packet_id, reason, None))
+
+    def reject(self, qos: int, packet_id: int, reason: ReasonCode, why: str) -> None:
+        self._line_up(qos, packet_id, self._frame(qos, packet_id, reason, why))
+
+    def repeat(self, packet_id: int) -> None:
+        """A QoS 2 PUBLISH came again. PUBREC was sent, or will be."""
+        if self.open[packet_id] is not Received.PUBLISHED:
+            self._line_up(2, packet_id, self._frame(2, packet_id, ReasonCode.SUCCESS, None))
+
+    def _line_up(self, qos: int, packet_id: int, frame: bytes) -> None:
+        if self.answers:
+            self.answers.append(_Answer(qos, packet_id, frame))
+        else:
+            self._first += 1
+            self._send(frame)
+
+    def _frame(self, qos: int, packet_id: int, reason: int, why: str | None) -> bytes:
+        if not reason:
+            # by far the most: 0.2 us against 1.9 us through the encoder
+            return (b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2, "big")
+        properties = NO_PROPERTIES
+        if why is not None and self._tells_reasons:
+            properties = PropertySet(reason_string=why[:1024])
+        kind = PubAck if qos == 1 else PubRec
+        return encode(kind(packet_id, reason, properties), self._version)
+
+    # --- what the store says
+
+    def on_committed(self, tokens: list[int]) -> None:
+        for token in tokens:
+            answer = self.answers[token - self._first]
+            if answer.qos == 2:
+                self.open[answer.packet_id] = Received.RECEIVED
+            answer.frame = self._frame(answer.qos, answer.packet_id, ReasonCode.SUCCESS, None)
+        self._send_ready()
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        for token in tokens:
+            answer = self.answers[token - self._first]
+            if answer.qos == 2 and self.open.pop(answer.packet_id, None) is not None:
+                self._forget(answer.packet_id)
+            answer.frame = self._frame(
+                answer.qos, answer.packet_id, publish_refusal(error), str(error)
+            )
+        if self._version < 5:
+            self.refuse(error)
+        else:
+            self._send_ready()
+
+    def _send_ready(self) -> None:
+        answers, count = self.answers, 0
+        for answer in answers:
+            if answer.frame is None:
+                break
+            self._send(answer.frame)
+            count += 1
+        self._first += count
+        del answers[:count]
+
+    # --- the end of a QoS 2 message
+
+    def release(self, packet_id: int) -> bool:
+        """PUBREL came. True: its end is to be written down, then `complete` it. False: it was
+        answered here."""
+        state = self.open.get(packet_id)
+        if state is Received.RECEIVED:
+            self.open[packet_id] = Received.RELEASED
+            return True
+        if state is None:
+            self._send(
+                encode(PubComp(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), self._version)
+            )
+        elif state is Received.PUBLISHED:
+            raise MqttError(ReasonCode.PROTOCOL_ERROR, "PUBREL before its PUBREC was sent")
+        return False
+
+    def complete(self, packet_id: int) -> None:
+        """Its end is committed [MQTT-4.3.3-11]: the identifier is free again."""
+        self.open.pop(packet_id, None)
+        self._send(encode(PubComp(packet_id), self._version))

@@ -1,0 +1,122 @@
+"""Messages to the client: packet identifiers, the window of what is unacknowledged, what waits.
+
+A flight is one QoS 1 or 2 message on its way. Never more are unacknowledged than the client's
+receive maximum [MQTT-3.3.4-9]; more than that wait here, in order, as many as their consumers'
+credit let through. No socket and no queue: what an acknowledgement means for a queue, the flight's
+owner decides.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from protocols.mqtt.packets import PubAck, PubComp, PubRec
+from queue_core.consumers import Delivery
+
+if TYPE_CHECKING:
+    from queue_core.message import Message
+
+MAX_ID: Final = 65_535
+
+
+class Sent(IntEnum):
+    """Where a message to the client stands; what is kept of it in the packet journal."""
+
+    OVER = 0
+    AWAITS_PUBACK = 1
+    AWAITS_PUBREC = 2
+    AWAITS_PUBCOMP = 3
+
+
+# Which acknowledgement leads where [MQTT-4.3.2-1] [MQTT-4.3.3-1]. One that is not here is out of
+# place; what came twice (a PUBREC for what was released) is answered again.
+ACKNOWLEDGED: Final[dict[tuple[Sent, type[PubAck | PubRec | PubComp]], Sent]] = {
+    (Sent.AWAITS_PUBACK, PubAck): Sent.OVER,
+    (Sent.AWAITS_PUBREC, PubRec): Sent.AWAITS_PUBCOMP,
+    (Sent.AWAITS_PUBCOMP, PubRec): Sent.AWAITS_PUBCOMP,
+    (Sent.AWAITS_PUBCOMP, PubComp): Sent.OVER,
+}
+
+
+class FlightOwner(Protocol):
+    """Whoever handed the message over hears how it ended."""
+
+    def on_received(self, flight: Flight, reason: int) -> None:
+        """PUBREC: the client has it, and PUBREL may be sent through `flight.release`; with a reason
+        of 0x80 or more it does not want it, and this was the end."""
+
+    def on_ended(self, flight: Flight, reason: int) -> None:
+        """PUBACK or PUBCOMP."""
+
+    def on_recorded(self, flight: Flight) -> None:
+        """Its packet identifier is committed: it may be sent."""
+
+
+class Flight:
+    __slots__ = ("delivery", "is_dup", "message", "owner", "packet_id", "plan", "state")
+
+    def __init__(
+        self,
+        owner: FlightOwner,
+        state: Sent,
+        message: Message | None = None,
+        plan: object = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        self.owner = owner
+        self.state = state
+        self.message = message
+        self.plan = plan  # how it is to be written for this subscriber
+        self.delivery = delivery
+        self.packet_id = 0
+        self.is_dup = False
+
+
+class Outbound:
+    """`in_flight` by packet identifier; `pending` is what found the window full."""
+
+    __slots__ = ("_last_id", "in_flight", "pending", "reserved", "window")
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.in_flight: dict[int, Flight] = {}
+        self.pending: list[Flight] = []  # empty, it takes a tenth of a deque's memory
+        # Of an earlier connection, whose messages have not come back from their queue yet
+        self.reserved: dict[int, Sent] = {}
+        self._last_id = 0
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.in_flight) < self.window and not self.pending
+
+    def take_id(self) -> int:
+        """One that is not in use [MQTT-2.2.1-4]. The window leaves some free."""
+        in_flight, reserved = self.in_flight, self.reserved
+        number = self._last_id
+        while True:
+            number = number + 1 if number < MAX_ID else 1
+            if number not in in_flight and number not in reserved:
+                self._last_id = number
+                return number
+
+    def next_pending(self) -> Flight | None:
+        """One that may be sent now."""
+        if self.pending and len(self.in_flight) < self.window:
+            return self.pending.pop(0)
+        return None
+
+    def acknowledge(self, packet: PubAck | PubRec | PubComp) -> Flight | None:
+        """The flight that this acknowledges, moved on; None: no such flight awaits it."""
+        flight = self.in_flight.get(packet.packet_id)
+        if flight is None:
+            return None
+        state = ACKNOWLEDGED.get((flight.state, type(packet)))
+        if state is None:
+            return None
+        if packet.reason >= 0x80:
+            state = Sent.OVER
+        if state is Sent.OVER:
+            del self.in_flight[packet.packet_id]
+        flight.state = state
+        return flight

@@ -1,0 +1,336 @@
+"""Messages from the client: checked, turned into the core's, published, and answered.
+
+Nothing is acknowledged here before the core says that it is safe. What a publish to a queue topic
+means is told in `queue_topics`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt.aliases import IncomingAliases
+from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.delivering import Deliverer, Link
+from protocols.mqtt.fan_out import FanOut
+from protocols.mqtt.inbound import Inbound
+from protocols.mqtt.known_topics import KnownTopic
+from protocols.mqtt.packets import Publish, PubRel, Version
+from protocols.mqtt.properties import FACTS, MQTT3, MQTT5, QUEUE_PREFIX, PublishFacts, native_of
+from protocols.mqtt.queue_topics import QueueTopics
+from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal, reason_of
+from protocols.mqtt.settings import Settings
+from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFull
+from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.outcomes import ACCEPTED, Published
+from queue_core.queues import EphemeralQueue
+from queue_core.topics import dotted
+
+if TYPE_CHECKING:
+    from queue_core.retained import Retained
+    from queue_core.router import Route
+    from queue_core.session import Session
+    from queue_core.units import Record
+    from queue_core.vhost import Queue
+
+log = logging.getLogger(__name__)
+
+MOST_LOOKED_AT: Final = 32
+RESERVED: Final = ("$SYS/", "$share/", "$session/", "$live/")
+
+
+class Publishing:
+    __slots__ = (
+        "_aliases",
+        "_auth",
+        "_clock",
+        "_counters",
+        "_fan_out",
+        "_has_complained",
+        "_identity",
+        "_last",
+        "_link",
+        "_put",
+        "_queue_topics",
+        "_releases",
+        "_retained",
+        "_revision",
+        "_settings",
+        "client_id",
+        "form",
+        "inbound",
+        "is_5",
+        "is_tired",
+        "session",
+        "topics",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        link: Link,
+        put: Callable[[bytes], None],
+        session: Session,
+        version: Version,
+        identity: Identity,
+        auth: Auth,
+        retained: Retained,
+        inbound: Inbound,
+        queue_topics: QueueTopics,
+        fan_out: FanOut | None,
+        settings: Settings,
+        counters: MqttCounters,
+        clock: Callable[[], float],
+    ) -> None:
+        self._link = link
+        self._put = put
+        self.session = session
+        self.vhost = session.vhost
+        self.client_id = session.client_id
+        self.is_5 = version is Version.V5
+        self.form = MQTT5 if self.is_5 else MQTT3
+        self._identity = identity
+        self._auth = auth
+        self._retained = retained
+        self.inbound = inbound
+        self._queue_topics = queue_topics
+        self._fan_out = fan_out
+        self._settings = settings
+        self._counters = counters
+        self._clock = clock
+        self._aliases = IncomingAliases(settings.topic_alias_maximum)
+        self._releases = _Releases(inbound)
+        self._has_complained = False
+        self._last: KnownTopic | None = None
+        self.is_tired = False  # it set enough going in this turn
+        self._revision = auth.revision
+        # Ordinary topics that this client may publish to, by their bytes. The hot path looks here.
+        self.topics: dict[bytes, KnownTopic] = {}
+
+    def begin_chunk(self) -> None:
+        """What was allowed may not be any more."""
+        self.is_tired = False
+        if self._revision != self._auth.revision:
+            self._revision = self._auth.revision
+            self.topics.clear()
+
+    # --- PUBLISH
+
+    def on_publish(self, packet: Publish) -> None:
+        self._counters.messages_received += 1
+        facts = FACTS.of(packet.raw_properties)
+        topic = packet.topic
+        if facts.alias is not None:
+            topic = self._aliases.resolve(facts.alias, topic)
+        if packet.qos > self._settings.max_qos:  # [MQTT-3.2.2-11]
+            raise MqttError(
+                ReasonCode.QOS_NOT_SUPPORTED, f"QoS {self._settings.max_qos} is the most here"
+            )
+        if packet.qos == 2 and packet.packet_id in self.inbound.open:
+            self.inbound.repeat(packet.packet_id)
+            return
+        if packet.qos:
+            self.inbound.check_room()
+        try:
+            self._check_text(packet, facts)
+            self._publish(packet, topic, facts)
+        except CoreError as error:
+            self.refuse(packet, topic, error)
+
+    def _check_text(self, packet: Publish, facts: PublishFacts) -> None:
+        if facts.is_text:
+            try:
+                packet.payload.decode()
+            except UnicodeDecodeError:
+                raise PayloadInvalid("the payload is not the UTF-8 it claims to be") from None
+
+    def _publish(self, packet: Publish, topic: str, facts: PublishFacts) -> None:
+        if topic.startswith(QUEUE_PREFIX):
+            self._queue_topics.publish(packet, topic, facts)
+            return
+        self.check_allowed(topic)
+        message = self.message(packet, topic, facts)
+        records: tuple[Record, ...] = ()
+        if packet.retain:
+            records = (self._retained.record(self.vhost.name, message, packet.qos),)
+        route = self.vhost.router.route_topic(topic, lambda: message.properties.header_map())
+        self.hand_over(packet, message, route, records)
+        self.remember(KnownTopic(topic))
+
+    def message(self, packet: Publish, topic: str, facts: PublishFacts) -> Message:
+        return Message(
+            packet.payload,
+            topic=topic,
+            durable=packet.qos > 0,
+            form=self.form,
+            native=native_of(facts.native, packet.qos, packet.retain),
+            priority=facts.priority,
+            expires_at=None if facts.expiry is None else self._clock() + facts.expiry,
+            publisher=self.client_id,
+            retain=packet.retain,
+        )
+
+    def hand_over(
+        self, packet: Publish, message: Message, route: Route[Queue], records: tuple[Record, ...]
+    ) -> None:
+        """To all queues of the route, and answered when that is safe."""
+        is_taken = False
+        if self._fan_out is not None and route:
+            route, is_taken = self._fan_out.take(message, route, self.client_id), True
+        qos, packet_id = packet.qos, packet.packet_id
+        if qos == 0:
+            self.vhost.hand_over(message, route, None, 0, records)
+            return
+        inbound = self.inbound
+        if qos == 2:
+            records += self.session.note(False, packet_id, 1)
+        outcome = self.vhost.hand_over(message, route, inbound, inbound.next_token, records)
+        if outcome is Published.PENDING:
+            inbound.expect(qos, packet_id)
+            return
+        if outcome is Published.REFUSED:
+            if qos == 2:
+                self.forget(packet_id)
+            raise full()
+        reason = ReasonCode.SUCCESS
+        if outcome is Published.NOWHERE and not is_taken:
+            reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
+        inbound.answer(qos, packet_id, reason)
+
+    # --- for the hot path
+
+    def hand_over_1(self, message: Message, known: KnownTopic, packet_id: int) -> None:
+        """A QoS 1 message that may have to wait for a commit."""
+        inbound = self.inbound
+        outcome = self.vhost.hand_over(message, known.route, inbound, inbound.next_token, ())
+        if outcome is Published.PENDING:
+            inbound.expect(1, packet_id)
+        elif outcome is Published.REFUSED:
+            refused = Publish(known.name, qos=1, packet_id=packet_id)
+            self.refuse(refused, known.name, full())
+        elif known.route:
+            inbound.answer(1, packet_id)
+        else:
+            inbound.answer(1, packet_id, ReasonCode.NO_MATCHING_SUBSCRIBERS)
+
+    def enqueue(self, known: KnownTopic, body: bytes, packet_id: int, native: bytes) -> None:
+        """Into the queue that a queue topic names."""
+        message = Message(
+            body,
+            "",
+            routing_key=known.routing_key,
+            durable=packet_id != 0,
+            form=self.form,
+            native=native,
+            publisher=self.client_id,
+        )
+        if packet_id:
+            self.hand_over_1(message, known, packet_id)
+        else:
+            self.vhost.hand_over(message, known.route, None, 0, ())
+
+    def acknowledge(self, frames: list[bytes]) -> None:
+        """The hot path's PUBACKs. Empties the list."""
+        self.inbound.count_answered(len(frames))
+        self._put(b"".join(frames))
+        frames.clear()
+
+    def count_received(self, count: int, last: KnownTopic | None) -> None:
+        self._counters.messages_received += count
+        self._last = last
+
+    def laggard(self) -> Deliverer | None:
+        """A subscriber of what was published last that is behind. Looks at a few of them: it is
+        asked once a chunk."""
+        last, self._last = self._last, None
+        if last is None:
+            return None
+        for queue, _ in last.route[:MOST_LOOKED_AT]:
+            if isinstance(queue, EphemeralQueue) and queue.cursor.consumers:
+                sink = queue.cursor.consumers[0].sink
+                if isinstance(sink, Deliverer) and sink.is_behind:
+                    return sink
+        return None
+
+    def forget(self, packet_id: int) -> None:
+        """A QoS 2 identifier was written down with a message that was refused after all."""
+        records = self.session.note(False, packet_id, 0)
+        if records:
+            self.vhost.settle((), ACCEPTED, records=records)
+
+    # --- who may publish where
+
+    def check_allowed(self, topic: str) -> None:
+        """Raises AccessRefused."""
+        if topic.startswith(RESERVED):
+            raise AccessRefused(f"topics under {topic.partition('/')[0]} are the gateway's own")
+        resource = Resource("topic", self.vhost.name, TOPIC_EXCHANGE, dotted(topic))
+        self._auth.require(self._identity, Action.WRITE, resource)
+
+    def remember(self, known: KnownTopic) -> None:
+        """The next publish to this topic takes the hot path."""
+        if self._fan_out is None:
+            if len(self.topics) >= self._settings.max_topics_remembered:
+                self.topics.clear()
+            self.topics[known.name.encode()] = known
+
+    def refuse(self, packet: Publish, topic: str, error: CoreError) -> None:
+        """In the words of the version. 3.x has none for QoS 1 and 2 but to end the connection
+        [MQTT-3.3.5-2]; QoS 0 asks for no answer."""
+        self._counters.refused_publishes += 1
+        if not self._has_complained:
+            self._has_complained = True
+            log.warning(
+                "publish of '%s' to '%s' refused (more are counted only): %s",
+                self.client_id,
+                topic,
+                error,
+            )
+        if packet.qos == 0:
+            return
+        if self.is_5:
+            reason = publish_refusal(error)
+            if isinstance(error, PayloadInvalid):
+                reason = ReasonCode.PAYLOAD_FORMAT_INVALID
+            self.inbound.reject(packet.qos, packet.packet_id, reason, str(error))
+        else:
+            self._link.fail(reason_of(error), str(error))
+
+    # --- PUBREL
+
+    def on_release(self, packet: PubRel) -> None:
+        """The end of a QoS 2 message: PUBCOMP leaves when its identifier is free in the store,
+        where a session keeps it."""
+        if not self.inbound.release(packet.packet_id):
+            return
+        records = self.session.note(False, packet.packet_id, 0)
+        if records:
+            self.vhost.settle((), ACCEPTED, self._releases, packet.packet_id, records)
+        else:
+            self.inbound.complete(packet.packet_id)
+
+
+def full() -> QueueFull:
+    return QueueFull("a queue that it goes to is full; consume from it, or raise its limit")
+
+
+class PayloadInvalid(InvalidArgument):
+    """The payload is not what its format indicator says."""
+
+
+class _Releases:
+    """Waits for the commit that frees a QoS 2 identifier; the token is the identifier."""
+
+    __slots__ = ("_inbound",)
+
+    def __init__(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+
+    def on_committed(self, tokens: list[int]) -> None:
+        for packet_id in tokens:
+            self._inbound.complete(packet_id)
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        self._inbound.refuse(error)

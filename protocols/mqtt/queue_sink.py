@@ -1,0 +1,153 @@
+"""The sink of a `$queue/...` subscription, and the owner of its flights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt import wire
+from protocols.mqtt.delivering import Deliverer, Plan
+from protocols.mqtt.frames import user_octets
+from protocols.mqtt.outbound import Flight, Sent
+from protocols.mqtt.properties import QUEUE_PREFIX
+from protocols.mqtt.queue_addresses import (
+    key_matches,
+    key_of,
+    parse_queue_address,
+    source_topic,
+)
+from protocols.mqtt.reasons import ReasonCode
+from queue_core.errors import CoreError
+from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from queue_core.consumers import Consumer, Delivery
+    from queue_core.subscriptions import Subscription
+    from queue_core.vhost import Vhost
+
+# Not for this subscription: back to its place, and not here again.
+ELSEWHERE: Final = Verdict(Outcome.RELEASED, undeliverable_here=True)
+MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
+OFFSET: Final = b"\x26" + wire.text("offset")
+SOURCE: Final = b"\x26" + wire.text("x-source-topic")
+NEVER_FAILED: Final = user_octets([("delivery-count", "0")])
+REJECTING: Final = (ReasonCode.PAYLOAD_FORMAT_INVALID, ReasonCode.NOT_AUTHORIZED)
+
+
+class QueueSink:
+    def __init__(
+        self,
+        deliverer: Deliverer,
+        vhost: Vhost,
+        subscription: Subscription,
+        on_lost: Callable[[QueueSink, CoreError], None],
+    ) -> None:
+        wishes = subscription.extra or {}
+        self.address = subscription.address
+        self.name = subscription.queue or ""
+        self.group: str | None = wishes.get("consumer-group")
+        self.consumer: Consumer
+        self._name_octets = self.name.encode()
+        self._group_octets = b"" if self.group is None else user_octets([("group-id", self.group)])
+        self._filter = parse_queue_address(subscription.filter).rest
+        self._qos = subscription.qos
+        self._identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        self._is_manual = wishes.get("ack") == "manual"
+        self._deliverer = deliverer
+        self._vhost = vhost
+        self._on_lost = on_lost
+        self._held: dict[int, Delivery] = {}  # sent, to be settled by a settle topic
+
+    def take(self, offset: int) -> Delivery | None:
+        """The delivery that a settle topic speaks of."""
+        return self._held.pop(offset, None)
+
+    # --- the queue's side
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self._deliver(delivery)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        message = delivery.message
+        exchange, routing_key = message.exchange, message.routing_key
+        topic = QUEUE_PREFIX + self.name
+        if self._filter:
+            key = key_of(self.name, exchange, routing_key)
+            if not key_matches(self._filter, key):
+                if delivery.is_open:
+                    passes = not delivery.consumer.cursor.requeues
+                    self._vhost.settle((delivery,), ACCEPTED if passes else ELSEWHERE)
+                return
+            topic = f"{topic}/{key}" if key else topic
+        plan = Plan(self._qos, False, self._identifiers, self._facts(delivery), topic)
+        if self._qos == 0:
+            self._deliverer.send_0(message, plan)
+            return
+        state = Sent.AWAITS_PUBACK if self._qos == 1 else Sent.AWAITS_PUBREC
+        flight = Flight(self, state, message, plan, delivery)
+        flight.is_dup = delivery.redelivered
+        if self._is_manual:
+            self._held[delivery.offset] = delivery
+        self._deliverer.send(flight)
+
+    def _facts(self, delivery: Delivery) -> bytes:
+        """What the queue knows of a message, as user properties."""
+        message = delivery.message
+        if not self._deliverer.is_5:
+            return b""
+        offset = b"%d" % delivery.offset
+        message_id = self._name_octets + b":" + offset
+        source = source_topic(self.name, message.exchange, message.routing_key).encode()
+        # With the names written beforehand: 1.6 us against 5.2 us through `user_octets`.
+        return b"".join(
+            (
+                MESSAGE_ID,
+                len(message_id).to_bytes(2, "big"),
+                message_id,
+                self._group_octets,
+                OFFSET,
+                len(offset).to_bytes(2, "big"),
+                offset,
+                SOURCE,
+                len(source).to_bytes(2, "big"),
+                source,
+                user_octets([("delivery-count", str(delivery.failures))])
+                if delivery.failures
+                else NEVER_FAILED,
+            )
+        )
+
+    def deliver_direct(self, consumer: Consumer, message: object, options: object) -> None:
+        raise TypeError("a named queue in memory is subscribed to with QoS 1 or 2")
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self._held.clear()
+        self._on_lost(self, reason)
+
+    # --- the client's side
+
+    def on_received(self, flight: Flight, reason: int) -> None:
+        if flight.state is Sent.OVER:
+            self._end(flight, reason)
+        else:
+            self._deliverer.release(flight)
+
+    def on_ended(self, flight: Flight, reason: int) -> None:
+        self._end(flight, reason)
+
+    def on_recorded(self, flight: Flight) -> None:
+        """Never: the queue itself remembers."""
+
+    def _end(self, flight: Flight, reason: int) -> None:
+        """PUBACK and PUBCOMP accept, unless they say that something is wrong. With ack=manual a
+        good one only says that the message arrived."""
+        delivery = flight.delivery
+        if delivery is None or not delivery.is_open:
+            return
+        if reason >= 0x80:
+            self._held.pop(delivery.offset, None)
+            verdict = REJECTED if reason in REJECTING else RELEASED
+            self._vhost.settle((delivery,), verdict)
+        elif not self._is_manual:
+            self._deliverer.settle_later(delivery)

@@ -1,0 +1,26 @@
+"""What the operator decides about MQTT. The gateway fills it in from the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    vhost: str = "/"
+    max_message_size: int = 16 * 1024 * 1024  # bytes of a whole packet, in either direction
+    max_qos: int = 2
+    async_fan_out: bool = False
+    fan_out_workers: int = 0  # 0: one for each core
+    max_inflight: int = 1000  # unacknowledged messages of a session, in either direction
+    pends_overflow: bool = False  # keep more in a pending queue, instead of holding the queue back
+    pending_queue_size: int = 1000
+    topic_alias_maximum: int = 100  # aliases a client may use, and that we use where it allows
+    max_keep_alive: int = 0  # seconds; 0: what the client asks for
+    max_session_expiry: float | None = None  # seconds; None: what the client asks for
+    max_subscriptions: int = 1000  # of one session
+    max_topics_remembered: int = 1000  # of one connection
+    connect_timeout: float = 10.0  # seconds from the connection to its CONNECT
+    write_buffer_bytes: int = 4 * 1024 * 1024  # not yet taken by the peer's socket
+    sys_interval: float = 10.0  # seconds between two rounds of $SYS; 0: none
+    path: str = "/mqtt"  # of the WebSocket upgrade

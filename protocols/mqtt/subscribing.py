@@ -1,0 +1,229 @@
+"""SUBSCRIBE and UNSUBSCRIBE: filters read, allowed, granted, and served with retained messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.delivering import RETAINED
+from protocols.mqtt.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck, Unsubscribe
+from protocols.mqtt.properties import QUEUE_PREFIX
+from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.queue_topics import QueueTopics
+from protocols.mqtt.reasons import ReasonCode, subscribe_refusal
+from protocols.mqtt.settings import Settings
+from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.errors import CoreError, InvalidTopic, LimitExceeded
+from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.router import Match
+from queue_core.subscriptions import SHARE_PREFIX, Subscription
+from queue_core.topics import dotted, filter_tokens
+
+if TYPE_CHECKING:
+    from queue_core.retained import Retained
+    from queue_core.session import Session
+    from queue_core.vhost import Queue
+
+log = logging.getLogger(__name__)
+
+SYS_PREFIX: Final = "$SYS/"
+NEVER, IF_NEW = 2, 1  # retain handling; 0: always
+
+
+class SysTopics(Protocol):
+    """What the gateway says about itself."""
+
+    def matching(self, topic_filter: str) -> list[Message]:
+        """The current values."""
+        ...
+
+
+class Subscribing:
+    __slots__ = (
+        "_auth",
+        "_counters",
+        "_has_complained",
+        "_identity",
+        "_on_changed",
+        "_queue_topics",
+        "_retained",
+        "_session",
+        "_settings",
+        "_sys_topics",
+        "_tells_reasons",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        identity: Identity,
+        auth: Auth,
+        retained: Retained,
+        sys_topics: SysTopics,
+        queue_topics: QueueTopics,
+        settings: Settings,
+        counters: MqttCounters,
+        on_changed: Callable[[], None],
+        *,
+        tells_reasons: bool,
+    ) -> None:
+        self._session = session
+        self._identity = identity
+        self._auth = auth
+        self._retained = retained
+        self._sys_topics = sys_topics
+        self._queue_topics = queue_topics
+        self._settings = settings
+        self._counters = counters
+        self._on_changed = on_changed  # consumers are to be looked through again
+        self._tells_reasons = tells_reasons
+        self._has_complained = False
+
+    # --- SUBSCRIBE
+
+    async def subscribe(self, packet: Subscribe, answer: Callable[[SubAck], None]) -> None:
+        """One reason for each filter, in order [MQTT-3.8.4-6]; retained messages follow."""
+        reasons: list[int] = []
+        granted: list[Subscription] = []
+        problem: str | None = None
+        for request in packet.requests:
+            try:
+                subscription = await self._granted(request, packet.properties, len(granted))
+            except CoreError as error:
+                reasons.append(self._refused(request.filter, error))
+                problem = str(error)
+            else:
+                reasons.append(subscription.qos)
+                granted.append(subscription)
+        try:
+            are_new = await self._session.subscribe_all(granted)
+        except CoreError as error:
+            problem = str(error)
+            refusal = self._refused(packet.requests[0].filter, error)
+            reasons = [reason if reason >= 0x80 else refusal for reason in reasons]
+            granted, are_new = [], []
+        for subscription in granted:
+            if subscription.queue is not None:
+                await self._queue_topics.consume(subscription)
+        self._on_changed()
+        answer(SubAck(packet.packet_id, tuple(reasons), self._said(problem)))
+        for subscription, is_new in zip(granted, are_new, strict=True):
+            if subscription.queue is not None:
+                self._queue_topics.wake(subscription.address)
+            elif subscription.share is None:
+                await self._send_retained(subscription, is_new)
+
+    async def _granted(
+        self, request: SubscribeRequest, properties: PropertySet, already: int
+    ) -> Subscription:
+        """What becomes of one filter. Raises CoreError."""
+        held = len(self._session.subscriptions)
+        if held + already >= self._settings.max_subscriptions and (
+            request.filter not in self._session.subscriptions
+        ):
+            raise LimitExceeded(
+                f"a session has {self._settings.max_subscriptions} subscriptions at most; "
+                "take some back, or use a wildcard"
+            )
+        qos = min(request.qos, self._settings.max_qos)
+        identifier = next(iter(properties.subscription_identifiers), None)
+        if request.filter.startswith(QUEUE_PREFIX):
+            user = dict(reversed(properties.user))
+            subscription = self._queue_topics.parse(request.filter, qos, identifier, user)
+            await self._queue_topics.provide(subscription)
+            return subscription
+        share, topic_filter = parse_filter(request.filter)
+        self._check_allowed(topic_filter)
+        return Subscription(
+            topic_filter,
+            qos,
+            request.no_local,
+            request.retain_as_published,
+            request.retain_handling,
+            identifier,
+            share,
+        )
+
+    def _check_allowed(self, topic_filter: str) -> None:
+        filter_tokens(topic_filter)
+        pattern = ".".join("*" if word == "+" else word for word in dotted(topic_filter).split("."))
+        resource = Resource("topic", self._session.vhost.name, TOPIC_EXCHANGE, pattern)
+        self._auth.require(self._identity, Action.READ, resource)
+
+    def _refused(self, topic_filter: str, error: CoreError) -> ReasonCode:
+        self._counters.refused_subscriptions += 1
+        if not self._has_complained:
+            self._has_complained = True
+            log.warning(
+                "subscription of '%s' to '%s' refused (more are counted only): %s",
+                self._session.client_id,
+                topic_filter[:200],
+                error,
+            )
+        return subscribe_refusal(error)
+
+    def _said(self, problem: str | None) -> PropertySet:
+        if problem is None or not self._tells_reasons:
+            return NO_PROPERTIES
+        return PropertySet(reason_string=problem[:1024])
+
+    # --- retained messages
+
+    async def _send_retained(self, subscription: Subscription, is_new: bool) -> None:
+        """Through the session's own queues: window and acknowledgements hold for them, too."""
+        handling = subscription.retain_handling
+        if handling == NEVER or (handling == IF_NEW and not is_new):
+            return
+        marked = msgspec.structs.replace(subscription, extra={RETAINED: True})
+        async for message in self._values(subscription.filter):
+            session = self._session
+            if not session.is_attached:
+                return
+            queues: list[Queue] = [session.live]
+            if session.stored is not None:
+                queues.insert(0, session.stored)
+            route = tuple(Match(queue, (marked,)) for queue in queues)
+            session.vhost.hand_over(message, route, None, 0, ())
+
+    async def _values(self, topic_filter: str) -> AsyncIterator[Message]:
+        if topic_filter.startswith(SYS_PREFIX):
+            for message in self._sys_topics.matching(topic_filter):
+                yield message
+        vhost = self._session.vhost.name
+        async for kept in self._retained.match(vhost, topic_filter):
+            yield kept.message
+
+    # --- UNSUBSCRIBE
+
+    async def unsubscribe(self, packet: Unsubscribe, answer: Callable[[UnsubAck], None]) -> None:
+        try:
+            were_there = await self._session.unsubscribe_all(list(packet.filters))
+        except CoreError as error:
+            refusal = self._refused(packet.filters[0], error)
+            reasons = tuple(refusal for _ in packet.filters)
+            answer(UnsubAck(packet.packet_id, reasons, self._said(str(error))))
+            return
+        for topic_filter in packet.filters:
+            self._queue_topics.cancel(topic_filter, is_clean=True)
+        self._on_changed()
+        reasons = tuple(
+            ReasonCode.SUCCESS if was_there else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for was_there in were_there
+        )
+        answer(UnsubAck(packet.packet_id, reasons))
+
+
+def parse_filter(written: str) -> tuple[str | None, str]:
+    """The group of a shared subscription, or None, and the filter. Raises InvalidTopic."""
+    if not written.startswith(SHARE_PREFIX):
+        return None, written
+    share, _, topic_filter = written[len(SHARE_PREFIX) :].partition("/")
+    if not share or "+" in share or "#" in share:  # [MQTT-4.8.2-1], [MQTT-4.8.2-2]
+        raise InvalidTopic(f"'{written[:80]}' names no group; write $share/<group>/<filter>")
+    if not topic_filter:
+        raise InvalidTopic(f"'{written[:80]}' has no filter; write $share/<group>/<filter>")
+    return share, topic_filter

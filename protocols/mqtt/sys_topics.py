@@ -1,0 +1,81 @@
+"""`$SYS`: what the gateway says about itself, for those who subscribe to it.
+
+Values are published every so often, and sent to a new subscriber at once. They are numbers as text,
+under the names that monitoring tools for MQTT brokers look for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from protocols.mqtt.properties import MQTT3
+from protocols.mqtt.queue_addresses import key_matches
+from queue_core.message import Message
+
+if TYPE_CHECKING:
+    from protocols.mqtt.broker import Broker
+
+PREFIX = "$SYS/broker/"
+
+
+class SysTopics:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._started = time.monotonic()
+        self._stopped = asyncio.Event()
+        self._version = f"howdah {_version()}"
+
+    def values(self) -> dict[str, str]:
+        counters, core = self._broker.counters, self._broker.services.counters
+        sessions = self._broker.services.sessions
+        connected = len(self._broker.connections)
+        numbers = {
+            "uptime": int(time.monotonic() - self._started),
+            "clients/connected": connected,
+            "clients/total": max(connected, sessions.count),
+            "clients/persistent": sessions.count,
+            "messages/received": counters.messages_received,
+            "messages/sent": counters.messages_sent,
+            "bytes/received": counters.bytes_received,
+            "bytes/sent": counters.bytes_sent,
+            "retained messages/count": sessions.retained.count,
+            "publish/messages/dropped": core.dropped_overflow + counters.dropped_too_large,
+            "publish/messages/refused": counters.refused_publishes,
+            "store/messages/committed": core.committed_messages,
+        }
+        return {"version": self._version} | {name: str(value) for name, value in numbers.items()}
+
+    def matching(self, topic_filter: str) -> list[Message]:
+        """The current values under that filter."""
+        return [message for message in self._messages() if key_matches(topic_filter, message.topic)]
+
+    def _messages(self) -> list[Message]:
+        return [
+            Message(text.encode(), topic=PREFIX + name, durable=False, form=MQTT3)
+            for name, text in self.values().items()
+        ]
+
+    async def run(self) -> None:
+        broker = self._broker
+        vhost = await broker.services.vhost(broker.settings.vhost)
+        while not self._stopped.is_set():
+            for message in self._messages():
+                if vhost.router.route_topic(message.topic):
+                    vhost.publish_topic(message)
+            try:
+                await asyncio.wait_for(self._stopped.wait(), broker.settings.sys_interval)
+            except TimeoutError:
+                continue
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def _version() -> str:
+    try:
+        return version("howdah")
+    except PackageNotFoundError:
+        return "of unknown version"
