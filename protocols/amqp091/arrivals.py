@@ -1,0 +1,95 @@
+"""Messages that do not come in one piece: a publish, its content header, its body frame by frame.
+
+Bounded: the header says how long the body is before any of it is kept, and a connection may have
+only so much half published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp091.content import facts_of
+from protocols.amqp091.deliveries import BASIC, CONTENT
+from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.frames import HEADER
+
+if TYPE_CHECKING:
+    from protocols.amqp091.channel import Channel
+    from protocols.amqp091.publishing import Target
+
+MOST: Final = 4  # times the largest message: bytes that may be half published on a connection
+
+
+class Arrival:
+    """A publish whose content is still coming in."""
+
+    __slots__ = ("chunks", "missing", "native", "target")
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.native: bytes | None = None  # until the content header comes
+        self.missing = 0  # bytes of the body
+        self.chunks: list[bytes] = []
+
+    def is_complete(self) -> bool:
+        return self.native is not None and not self.missing
+
+
+class Arrivals:
+    """All of one connection."""
+
+    __slots__ = ("_limit", "_longest", "_size")
+
+    def __init__(self, max_message_size: int) -> None:
+        self._longest = max_message_size
+        self._limit = MOST * max_message_size
+        self._size = 0  # bytes kept of bodies that are not complete
+
+    def take(self, arrival: Arrival | None, kind: int, payload: bytes) -> Arrival:
+        """One more frame of content. Raises what is wrong with it."""
+        if arrival is None or (kind == HEADER) is (arrival.native is not None):
+            what = "content header" if kind == HEADER else "content body"
+            raise Amqp091Error(ReplyCode.UNEXPECTED_FRAME, f"a {what} where none was expected")
+        if kind == HEADER:
+            self._take_header(arrival, payload)
+        else:
+            self._take_body(arrival, payload)
+        return arrival
+
+    def _take_header(self, arrival: Arrival, payload: bytes) -> None:
+        if len(payload) < CONTENT.size + 2:
+            raise Amqp091Error(ReplyCode.SYNTAX_ERROR, "malformed content header")
+        class_id, _, length = CONTENT.unpack_from(payload)
+        if class_id != BASIC:
+            raise Amqp091Error(
+                ReplyCode.UNEXPECTED_FRAME, f"a content header of class {class_id} instead of 60"
+            )
+        if length > self._longest:
+            raise Amqp091Error(
+                ReplyCode.PRECONDITION_FAILED,
+                f"message size {length} is larger than the configured maximum {self._longest}",
+            )
+        arrival.native = payload[CONTENT.size :]
+        facts_of(arrival.native)  # what is wrong with it is better said before the body comes
+        arrival.missing = length
+
+    def _take_body(self, arrival: Arrival, payload: bytes) -> None:
+        if len(payload) > arrival.missing:
+            raise Amqp091Error(
+                ReplyCode.UNEXPECTED_FRAME, "more content than the header has announced"
+            )
+        if self._size + len(payload) > self._limit:
+            raise Amqp091Error(
+                ReplyCode.RESOURCE_ERROR,
+                f"messages of more than {self._limit} bytes are half published on this "
+                "connection; finish one before the next",
+            )
+        self._size += len(payload)
+        arrival.chunks.append(payload)
+        arrival.missing -= len(payload)
+
+    def end(self, channel: Channel) -> None:
+        """What was arriving on that channel is complete, or will never be."""
+        if channel.arrival is not None:
+            self._size -= sum(map(len, channel.arrival.chunks))
+            channel.arrival = None

@@ -1,0 +1,80 @@
+"""Publisher confirms of one channel: every publish gets a number, and is told of in that order.
+
+One `basic.ack` with `multiple` speaks for all that were settled since the last one. Knows nothing
+of queues: it is told what became of which number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+_ACK: Final = Struct(">BHIIQBB")  # a whole frame; basic.nack has the same fields
+_METHOD: Final = 1
+_BASIC_ACK: Final = 60 << 16 | 80
+_BASIC_NACK: Final = 60 << 16 | 120
+_SIZE: Final = 13
+_END: Final = 0xCE
+
+
+class Confirms:
+    __slots__ = ("_ahead", "_floor", "_last", "_nacks", "_told")
+
+    def __init__(self) -> None:
+        self._last = 0  # the last number given out
+        self._floor = 0  # everything up to here has ended
+        self._told = 0  # and the client knows up to here
+        self._ahead: dict[int, bool] = {}  # ended before something earlier; True: well
+        self._nacks: list[int] = []  # up to the floor, not told yet
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
+
+    @property
+    def outstanding(self) -> int:
+        return self._last - self._told
+
+    def accept(self, tag: int) -> None:
+        """This one is safe."""
+        if tag == self._floor + 1 and not self._ahead:
+            self._floor = tag
+        else:
+            self._end(((tag, True),))
+
+    def accept_all(self, tags: list[int]) -> None:
+        """These are safe; they come in the order that they were given out in."""
+        if tags[0] == self._floor + 1 and tags[-1] - tags[0] == len(tags) - 1 and not self._ahead:
+            self._floor = tags[-1]
+        else:
+            self._end((tag, True) for tag in tags)
+
+    def refuse(self, tags: Iterable[int]) -> None:
+        """These were not taken, and never will be."""
+        self._end((tag, False) for tag in tags)
+
+    def _end(self, ended: Iterable[tuple[int, bool]]) -> None:
+        ahead = self._ahead
+        ahead.update(ended)
+        while (is_well := ahead.pop(self._floor + 1, None)) is not None:
+            self._floor += 1
+            if not is_well:
+                self._nacks.append(self._floor)
+
+    def take(self, channel: int) -> bytes:
+        """The frames that tell the client what it does not know yet."""
+        frames = b""
+        for nack in self._nacks:
+            frames += self._ack_up_to(channel, nack - 1)
+            frames += _ACK.pack(_METHOD, channel, _SIZE, _BASIC_NACK, nack, 0, _END)
+            self._told = nack
+        self._nacks.clear()
+        return frames + self._ack_up_to(channel, self._floor)
+
+    def _ack_up_to(self, channel: int, tag: int) -> bytes:
+        count = tag - self._told
+        if count <= 0:
+            return b""
+        self._told = tag
+        return _ACK.pack(_METHOD, channel, _SIZE, _BASIC_ACK, tag, count > 1, _END)

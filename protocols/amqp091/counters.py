@@ -1,0 +1,22 @@
+"""What this adapter counts: plain integers, read by whoever exports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Amqp091Counters:
+    """Totals since the start, over all connections."""
+
+    connections: int = 0  # that were opened
+    refused_connections: int = 0  # wrong credentials, or no such virtual host
+    connection_errors: int = 0  # ended by us, because the client broke the protocol
+    channel_errors: int = 0  # ended by us, because a request could not be met
+    handshake_timeouts: int = 0
+    heartbeat_timeouts: int = 0
+    held_publishers: int = 0  # times that a connection was not read, because the database is behind
+    held_readers: int = 0  # times that one was not read, because it did not read its answers
+    returned_messages: int = 0  # mandatory, and routed nowhere
+    nacked_publishes: int = 0  # refused by a full queue or by the database
+    bugs: int = 0  # that ended a connection

@@ -1,0 +1,179 @@
+"""From the protocol header to connection.open: who says what when, and what is agreed on.
+
+Pure: it is given methods and answers, and gives back methods to send and commands for whoever can
+wait. What a connection does once it is open is `machine`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.frames import FRAME_MIN_SIZE
+from protocols.amqp091.methods import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    Method,
+)
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.tables import decode_table
+from protocols.amqp091.terms import Tuning
+from queue_core.auth import ANONYMOUS, PLAIN, Credentials, Peer
+from queue_core.errors import AccessRefused
+
+AMQPLAIN: Final = "AMQPLAIN"
+EXTERNAL: Final = "EXTERNAL"
+ONE_STEP: Final = (PLAIN, EXTERNAL, ANONYMOUS)  # mechanisms that need no challenge
+
+CAPABILITIES: Final[Mapping[str, object]] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+
+class State(Enum):
+    AWAITING_HEADER = auto()
+    STARTING = auto()  # we have sent start
+    AUTHENTICATING = auto()
+    TUNING = auto()  # we have sent tune
+    TUNED = auto()
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()  # we have sent close
+    CLOSED = auto()
+
+
+Transitions = Mapping[tuple[State, type[Method]], State]
+
+RECEIVED: Final[Transitions] = {
+    (State.STARTING, ConnectionStartOk): State.AUTHENTICATING,
+    (State.TUNING, ConnectionTuneOk): State.TUNED,
+    (State.TUNED, ConnectionOpen): State.OPENING,
+    (State.OPEN, ConnectionUpdateSecret): State.OPEN,
+    (State.TUNING, ConnectionClose): State.CLOSED,
+    (State.TUNED, ConnectionClose): State.CLOSED,
+    (State.OPEN, ConnectionClose): State.CLOSED,
+    (State.CLOSING, ConnectionClose): State.CLOSED,
+    (State.CLOSING, ConnectionCloseOk): State.CLOSED,
+}
+"""Methods of channel 0 that a client may send, and where they lead; all others are illegal."""
+
+
+def step(table: Transitions, state: State, method: Method) -> State:
+    """The next state, or a protocol error: nothing outside the table is legal."""
+    try:
+        return table[state, type(method)]
+    except KeyError:
+        raise Amqp091Error(
+            ReplyCode.CHANNEL_ERROR, f"{type(method).__name__} while {state.name}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """Find out who it is, then call `authenticated` or `refused`."""
+
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVhost:
+    """Find the virtual host, then call `opened` or `refused`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSecret:
+    """Check the new secret, then call `secret_updated` or `refused`."""
+
+    credentials: Credentials
+
+
+def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
+    """What we say first."""
+    offered = [name for name in mechanisms if name in ONE_STEP]
+    if PLAIN in offered:
+        offered.insert(offered.index(PLAIN) + 1, AMQPLAIN)
+    properties: dict[str, object] = {
+        "capabilities": CAPABILITIES,
+        "cluster_name": "howdah",
+        "information": "AMQP 0.9.1 on PostgreSQL",
+        "platform": "Python",
+        "product": settings.product,
+        "version": settings.version,
+    }
+    return ConnectionStart(0, 9, properties, " ".join(offered).encode(), b"en_US")
+
+
+def credentials_of(method: ConnectionStartOk, offered: Sequence[str], peer: Peer) -> Credentials:
+    """What the client says about itself. Raises AccessRefused where that is malformed."""
+    mechanism = method.mechanism
+    if mechanism == AMQPLAIN and PLAIN in offered:
+        return _amqplain(method.response)
+    if mechanism not in ONE_STEP or mechanism not in offered:
+        raise AccessRefused(
+            f"mechanism '{mechanism}' is not offered; use one of {', '.join(offered)}"
+        )
+    if mechanism == PLAIN:
+        return Credentials.from_plain(method.response)
+    if mechanism == EXTERNAL:
+        return Credentials(EXTERNAL, peer.tls_subject or "", method.response)
+    return Credentials(mechanism)
+
+
+def _amqplain(response: bytes) -> Credentials:
+    """A field table without its length."""
+    try:
+        table, _ = decode_table(len(response).to_bytes(4) + response)
+    except Amqp091Error as error:
+        raise AccessRefused(f"the AMQPLAIN response is malformed: {error.text}") from None
+    login, password = table.get("LOGIN"), table.get("PASSWORD")
+    if not isinstance(login, str) or not isinstance(password, str | bytes):
+        raise AccessRefused("the AMQPLAIN response needs LOGIN and PASSWORD")
+    return Credentials.given(login, password)
+
+
+def tune(settings: Settings) -> ConnectionTune:
+    return ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat)
+
+
+def agree(method: ConnectionTuneOk, settings: Settings) -> Tuning:
+    """The client has the last word, but not beyond what we offered. 0 is no limit of its own."""
+    frame_max = method.frame_max or settings.frame_max
+    channel_max = method.channel_max or settings.channel_max
+    if not FRAME_MIN_SIZE <= frame_max <= settings.frame_max:
+        raise Amqp091Error(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated frame_max = {frame_max}; it must be from {FRAME_MIN_SIZE} to "
+            f"{settings.frame_max}",
+        )
+    if channel_max > settings.channel_max:
+        raise Amqp091Error(
+            ReplyCode.NOT_ALLOWED,
+            f"negotiated channel_max = {channel_max} is higher than the maximum allowed value "
+            f"({settings.channel_max})",
+        )
+    return Tuning(frame_max, channel_max, method.heartbeat)
+
+
+def capabilities_of(properties: Mapping[str, object]) -> Mapping[str, object]:
+    """What the client can do, as it says in start-ok."""
+    found = properties.get("capabilities")
+    return found if isinstance(found, Mapping) else {}

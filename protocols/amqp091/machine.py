@@ -1,0 +1,576 @@
+"""The connection: bytes in, bytes and commands out. No socket, no clock, no waiting.
+
+    receive(data)      works through all that is complete; what must wait comes back as a command
+    proceed()          goes on after that command was carried out
+    output             what there is to send
+
+Frames of a channel are handled in the order they came in. Publishes and acks, which come by the
+hundred thousand, are read in place, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from protocols.amqp091.arrivals import Arrival, Arrivals
+from protocols.amqp091.channel import Channel, ChannelState
+from protocols.amqp091.codec import decode_method
+from protocols.amqp091.content import KNOWN_FACTS, Facts, facts_of
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.deliveries import BASIC
+from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
+from protocols.amqp091.frames import (
+    BODY,
+    FRAME_END,
+    FRAME_MIN_SIZE,
+    FRAME_START,
+    HEADER,
+    HEARTBEAT,
+    HEARTBEAT_FRAME,
+    METHOD,
+    OVERHEAD,
+    PROTOCOL_HEADER,
+    Frame,
+    FrameError,
+    split,
+)
+from protocols.amqp091.handshake import (
+    RECEIVED,
+    Authenticate,
+    OpenVhost,
+    State,
+    UpdateSecret,
+    agree,
+    capabilities_of,
+    credentials_of,
+    start,
+    step,
+    tune,
+)
+from protocols.amqp091.methods import (
+    BasicAck,
+    BasicPublish,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    Method,
+)
+from protocols.amqp091.operations import IMMEDIATE, WAITING, refuse
+from protocols.amqp091.output import Output
+from protocols.amqp091.publishing import Target, publish
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.terms import Services, Terms, Tuning
+from queue_core.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.consumers import Delivery
+from queue_core.errors import AccessRefused, CoreError
+from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Verdict
+from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+MAX_TARGETS: Final = 1024
+
+_METHOD_START: Final = Struct(">BHII")  # kind, channel, size, method
+_CONTENT_START: Final = Struct(">BHIHHQ")  # kind, channel, size, class, weight, size of the body
+_ACK: Final = Struct(">QB")
+_LEAST: Final = FRAME_START.size + 4  # bytes of a method frame before its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """A method that has to wait for the core: call `perform`."""
+
+    channel: Channel
+    method: Method
+
+
+Command = Authenticate | OpenVhost | UpdateSecret | Perform
+
+
+class Stamp:
+    """The last publish that came in one piece. Most in a row have the same exchange, key,
+    properties and length: then all but the body is the same bytes, and need not be read again."""
+
+    __slots__ = ("channel", "facts", "offset", "size", "start", "target")
+
+    def __init__(
+        self, start: bytes, length: int, channel: Channel, target: Target, facts: Facts
+    ) -> None:
+        self.start = start  # everything before the body
+        self.offset = len(start)
+        self.size = self.offset + length + 1
+        self.channel = channel
+        self.target = target
+        self.facts = facts
+
+
+class Machine:
+    def __init__(
+        self,
+        services: Services,
+        settings: Settings,
+        peer: Peer,
+        output: Output,
+        owner: object,
+        counters: Amqp091Counters,
+    ) -> None:
+        self.state = State.AWAITING_HEADER
+        self.output = output
+        self.channels: dict[int, Channel] = {}
+        self.has_published = False  # since somebody last looked
+        self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
+        self.terms: Terms | None = None  # once it is open
+        self.identity: Identity | None = None
+        self._services = services
+        self._settings = settings
+        self._peer = peer
+        self._owner = owner
+        self._counters = counters
+        self._mechanisms = services.auth.mechanisms(peer)
+        self._capabilities: dict[str, object] = {}
+        self._buffer = b""
+        self._position = 0  # all before it has been handled
+        self._is_waiting = False  # for a command to be carried out
+        self._number = 0  # the channel in hand, for errors
+        self._index = 0  # and the method
+        self._arrivals = Arrivals(settings.max_message_size)
+        self._acked: list[Delivery] = []  # settled together, a chunk at a time
+        self._targets: dict[bytes, Target] = {}
+        self._stamp: Stamp | None = None
+        self._auth_revision = services.auth.revision
+
+    # --- bytes
+
+    def receive(self, data: bytes) -> Command | None:
+        position = self._position
+        self._buffer = self._buffer[position:] + data if position < len(self._buffer) else data
+        self._position = 0
+        return None if self._is_waiting else self._advance()
+
+    def proceed(self) -> Command | None:
+        self._is_waiting = False
+        return self._advance()
+
+    def _advance(self) -> Command | None:
+        if self._services.auth.revision != self._auth_revision:
+            self._auth_revision = self._services.auth.revision
+            self._targets.clear()
+            self._stamp = None
+        command: Command | None = None
+        while self.state is not State.CLOSED:
+            try:
+                command = self._parse()
+                break
+            except FrameError as error:
+                self._counters.connection_errors += 1
+                self.close(error.code, error.text)
+                self.state = State.CLOSED
+            except Amqp091Error as error:
+                self._fail(self._number, error)
+            except CoreError as error:
+                self._fail(self._number, answer(error))
+        self._settle_acked()
+        self._is_waiting = command is not None
+        return command
+
+    def _parse(self) -> Command | None:
+        """Handles frames until there is none left, or one that has to wait. What is complete,
+        well-formed and common is done here, all else in `_frame`.
+
+        Measured on publishes of 100 bytes: 1.6 us each where one is like the one before, 2.7 us
+        where not, 18 us through `_frame`."""
+        buffer, position = self._buffer, self._position
+        end, limit = len(buffer), self.tuning.frame_max - OVERHEAD
+        longest = min(limit, self._settings.max_message_size)
+        channels, targets, stamp = self.channels, self._targets, self._stamp
+        while self.state is State.OPEN and end - position >= _LEAST:
+            if stamp is not None and buffer.startswith(stamp.start, position):
+                after = position + stamp.size
+                sender = stamp.channel
+                if (
+                    after <= end
+                    and buffer[after - 1] == FRAME_END
+                    and sender.state is _OPEN
+                    and sender.arrival is None
+                ):
+                    content = buffer[position + stamp.offset : after - 1]
+                    position = self._position = after
+                    self._number, self._index = sender.number, _PUBLISH
+                    self.has_published = True
+                    publish(sender, stamp.target, stamp.facts, content)
+                    continue
+            kind, number, size, index = _METHOD_START.unpack_from(buffer, position)
+            stop = position + 7 + size
+            if kind == METHOD and stop < end and size <= limit and buffer[stop] == FRAME_END:
+                channel = channels.get(number)
+                if index == _PUBLISH and channel is not None and end - stop > 20:
+                    header = stop + 1
+                    kind, also, size, class_id, _, length = _CONTENT_START.unpack_from(
+                        buffer, header
+                    )
+                    body = header + 7 + size + 1
+                    after = body + (length + OVERHEAD if length else 0)
+                    if (
+                        kind == HEADER
+                        and also == number
+                        and class_id == BASIC
+                        and length <= longest
+                        and size <= limit
+                        and after <= end
+                        and buffer[body - 1] == FRAME_END
+                        and channel.state is _OPEN
+                        and channel.arrival is None
+                        and (
+                            not length
+                            or (
+                                FRAME_START.unpack_from(buffer, body) == (BODY, number, length)
+                                and buffer[after - 1] == FRAME_END
+                            )
+                        )
+                    ):
+                        target = targets.get(buffer[position + 7 : stop])
+                        if target is not None:
+                            self._position, self._number, self._index = after, number, index
+                            native = buffer[header + 19 : body - 1]
+                            facts = KNOWN_FACTS.get(native) or facts_of(native)
+                            if length:
+                                start = buffer[position : body + 7]
+                                stamp = self._stamp = Stamp(start, length, channel, target, facts)
+                            publish(channel, target, facts, buffer[body + 7 : after - 1])
+                            self.has_published = True
+                            position = after
+                            continue
+                elif (
+                    index == _ACK_INDEX
+                    and size == 13
+                    and channel is not None
+                    and channel.state is _OPEN
+                    and channel.arrival is None
+                    and channel.work is None
+                ):
+                    position = self._position = stop + 1
+                    self._number, self._index = number, index
+                    tag, multiple = _ACK.unpack_from(buffer, stop - 9)
+                    if multiple:
+                        self._acked += channel.take_unacked(tag, multiple=True)
+                    else:
+                        self._acked.append(channel.take_one(tag))
+                    continue
+            command = self._step()
+            if command is not None or self._position == position:
+                return command
+            position = self._position
+        while (command := self._step()) is None and self._position != position:
+            position = self._position
+        return command
+
+    def _step(self) -> Command | None:
+        """Handles one frame, the general way. The position stays where it is while the frame is
+        incomplete."""
+        if self.state is State.AWAITING_HEADER:
+            self._greet()
+            return None
+        if self.state is State.CLOSED:
+            return None
+        frame = split(self._buffer, self._position, self.tuning.frame_max)
+        if frame is None:
+            return None
+        self._position = frame.end + 1
+        self._number, self._index = frame.channel, 0
+        return self._frame(frame)
+
+    def _greet(self) -> None:
+        header = self._buffer[self._position : self._position + len(PROTOCOL_HEADER)]
+        if not PROTOCOL_HEADER.startswith(header):
+            self.output.write(PROTOCOL_HEADER)  # what we would have understood
+            self.state = State.CLOSED
+        elif len(header) == len(PROTOCOL_HEADER):
+            self._position += len(PROTOCOL_HEADER)
+            self.output.send(0, start(self._settings, self._mechanisms))
+            self.state = State.STARTING
+
+    def _frame(self, frame: Frame) -> Command | None:
+        if frame.kind == HEARTBEAT:
+            if frame.channel != 0:
+                raise Amqp091Error(ReplyCode.FRAME_ERROR, "a heartbeat on a channel")
+            return None
+        payload = self._buffer[frame.start : frame.end]
+        if frame.kind == METHOD:
+            self._index = int.from_bytes(payload[:4])
+        if self.state is State.CLOSING:
+            self._await_close_ok(frame, payload)
+            return None
+        if frame.channel == 0:
+            if frame.kind != METHOD:
+                raise Amqp091Error(ReplyCode.UNEXPECTED_FRAME, "content on channel 0")
+            return self._connection_method(decode_method(payload))
+        if self.state is not State.OPEN:
+            raise Amqp091Error(
+                ReplyCode.CHANNEL_ERROR, f"a frame on channel {frame.channel} before open"
+            )
+        if frame.kind == METHOD:
+            return self._channel_method(frame.channel, payload)
+        self._content(frame, payload)
+        return None
+
+    # --- channel 0
+
+    def _connection_method(self, method: Method) -> Command | None:
+        self.state = step(RECEIVED, self.state, method)
+        match method:
+            case ConnectionStartOk():
+                self._capabilities = dict(capabilities_of(method.client_properties))
+                try:
+                    return Authenticate(credentials_of(method, self._mechanisms, self._peer))
+                except AccessRefused as error:
+                    self.refused(error)
+            case ConnectionTuneOk():
+                self.tuning = agree(method, self._settings)
+            case ConnectionOpen():
+                return OpenVhost(method.virtual_host)
+            case ConnectionUpdateSecret():
+                name = self.identity.name if self.identity is not None else ""
+                return UpdateSecret(Credentials(PLAIN, name, method.new_secret))
+            case ConnectionClose():
+                self._end_channels(RELEASED)
+                self.output.send(0, ConnectionCloseOk())
+        return None
+
+    def authenticated(self, identity: Identity) -> None:
+        self.identity = identity
+        self.output.send(0, tune(self._settings))
+        self.state = State.TUNING
+
+    def opened(self, vhost: Vhost) -> None:
+        assert self.identity is not None
+        self.terms = Terms(
+            settings=self._settings,
+            vhost=vhost,
+            auth=self._services.auth,
+            identity=self.identity,
+            tuning=self.tuning,
+            capabilities=self._capabilities,
+            clock=self._services.clock,
+            output=self.output,
+            counters=self._counters,
+            owner=self._owner,
+        )
+        self._counters.connections += 1
+        self.output.send(0, ConnectionOpenOk())
+        self.state = State.OPEN
+
+    def secret_updated(self) -> None:
+        self.output.send(0, ConnectionUpdateSecretOk())
+
+    def refused(self, error: CoreError) -> None:
+        """The answer to a command of the handshake was no."""
+        self._counters.refused_connections += 1
+        if self.state is State.AUTHENTICATING and not self._capabilities.get(
+            "authentication_failure_close"
+        ):
+            self.state = State.CLOSED  # as old clients expect it: without a word
+            return
+        found = answer(error)
+        if self.state is State.OPENING and found.code is ReplyCode.ACCESS_REFUSED:
+            found = Amqp091Error(ReplyCode.NOT_ALLOWED, found.text)
+        self.close(found.code, found.text, self._index)
+
+    def block(self, reason: str) -> None:
+        """Tells a client that wants to know that we do not read its publishes for now."""
+        if self.state is State.OPEN and self._capabilities.get("connection.blocked"):
+            self.output.send(0, ConnectionBlocked(reason))
+
+    def unblock(self) -> None:
+        if self.state is State.OPEN and self._capabilities.get("connection.blocked"):
+            self.output.send(0, ConnectionUnblocked())
+
+    def beat(self) -> None:
+        """Shows that we are alive."""
+        self.output.write(HEARTBEAT_FRAME)
+
+    # --- channels
+
+    def _channel_method(self, number: int, payload: bytes) -> Command | None:
+        channel = self.channels.get(number)
+        if channel is None:
+            self._open_channel(number, payload)
+            return None
+        if channel.state is ChannelState.CLOSING:
+            self._await_channel_close_ok(channel, payload)
+            return None
+        if channel.arrival is not None:
+            self._index = BasicPublish.index
+            raise Amqp091Error(
+                ReplyCode.UNEXPECTED_FRAME, "a method where the content of a publish was expected"
+            )
+        method = decode_method(payload)
+        kind = type(method)
+        if kind is BasicPublish:
+            channel.arrival = Arrival(self._target(method, payload))
+            return None
+        if kind is ChannelClose:
+            self._close_channel(channel)
+            return None
+        if kind is ChannelOpen:
+            raise Amqp091Error(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
+        self._settle_acked()
+        immediate = IMMEDIATE.get(kind)
+        if immediate is not None:
+            immediate(channel, method)
+            return None
+        if kind not in WAITING:
+            refuse(method)
+        return Perform(channel, method)
+
+    async def perform(self, command: Perform) -> None:
+        """Carries out a method that has to wait; an error of it ends the channel."""
+        channel, method = command.channel, command.method
+        try:
+            await WAITING[type(method)](channel, method)
+        except Amqp091Error as error:
+            self._fail(channel.number, error)
+        except CoreError as error:
+            self._fail(channel.number, answer(error))
+
+    def _target(self, method: Method, payload: bytes) -> Target:
+        assert isinstance(method, BasicPublish)
+        assert self.terms is not None
+        target = Target(method, self.terms)
+        if len(self._targets) >= MAX_TARGETS:
+            self._targets.clear()
+        self._targets[payload] = target
+        return target
+
+    def _open_channel(self, number: int, payload: bytes) -> None:
+        if self._index != ChannelOpen.index:
+            if self._index == ChannelCloseOk.index:
+                return  # of a channel that both sides closed at once
+            raise Amqp091Error(
+                ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}"
+            )
+        if number > self.tuning.channel_max:
+            raise Amqp091Error(
+                ReplyCode.NOT_ALLOWED,
+                f"channel {number}: {self.tuning.channel_max} is the negotiated channel_max",
+            )
+        decode_method(payload)
+        assert self.terms is not None
+        self.channels[number] = Channel(number, self.terms)
+        self.output.send(number, ChannelOpenOk())
+
+    def _close_channel(self, channel: Channel) -> None:
+        self._settle_acked()
+        channel.close()
+        channel.release(RELEASED)
+        del self.channels[channel.number]
+        self.output.send(channel.number, ChannelCloseOk())
+
+    def _await_channel_close_ok(self, channel: Channel, payload: bytes) -> None:
+        """After an error everything is ignored until the client has seen it."""
+        if self._index in (ChannelCloseOk.index, ChannelClose.index):
+            decode_method(payload)
+            del self.channels[channel.number]
+            if self._index == ChannelClose.index:
+                self.output.send(channel.number, ChannelCloseOk())
+
+    # --- content that does not come in one piece
+
+    def _content(self, frame: Frame, payload: bytes) -> None:
+        channel = self.channels.get(frame.channel)
+        if channel is None:
+            raise Amqp091Error(ReplyCode.CHANNEL_ERROR, "content on a channel that is not open")
+        if channel.state is ChannelState.CLOSING:
+            return
+        self._index = 0 if channel.arrival is None else BasicPublish.index
+        arrival = self._arrivals.take(channel.arrival, frame.kind, payload)
+        if arrival.is_complete():
+            self._arrivals.end(channel)
+            assert arrival.native is not None
+            facts = facts_of(arrival.native)
+            publish(channel, arrival.target, facts, b"".join(arrival.chunks))
+            self.has_published = True
+
+    def _settle_acked(self) -> None:
+        if self._acked:
+            acked, self._acked = self._acked, []
+            assert self.terms is not None
+            self.terms.vhost.settle(acked, ACCEPTED)
+
+    # --- errors and the end
+
+    def _fail(self, number: int, error: Amqp091Error) -> None:
+        channel = self.channels.get(number)
+        log.info(
+            "%s of user '%s', channel %d: %s",
+            self._peer.host,
+            "" if self.identity is None else self.identity.name,
+            number,
+            reply_text(error.code, error.text),
+        )
+        if error.ends_connection or channel is None or channel.state is not ChannelState.OPEN:
+            self._counters.connection_errors += 1
+            self.close(error.code, error.text, self._index)
+            return
+        self._counters.channel_errors += 1
+        self._arrivals.end(channel)
+        channel.fail(error, self._index)
+        self._settle_acked()
+        channel.release(RELEASED)
+
+    def close(self, code: ReplyCode, text: str, index: int = 0) -> None:
+        """Ends the connection with the protocol's own words; over when the client has answered."""
+        if self.state in (State.CLOSING, State.CLOSED):
+            return
+        if self.state is State.AWAITING_HEADER:
+            self.state = State.CLOSED
+            return
+        class_id, method_id = divmod(index, 1 << 16)
+        self.state = State.CLOSING
+        self._end_channels(RELEASED)
+        self.output.send(0, ConnectionClose(code, reply_text(code, text), class_id, method_id))
+
+    def _await_close_ok(self, frame: Frame, payload: bytes) -> None:
+        """After an error everything is ignored until the client has seen it."""
+        if frame.channel or self._index not in (ConnectionCloseOk.index, ConnectionClose.index):
+            return
+        method = decode_method(payload)
+        self.state = step(RECEIVED, self.state, method)
+        if isinstance(method, ConnectionClose):
+            self.output.send(0, ConnectionCloseOk())
+
+    def lost(self) -> None:
+        """The socket is gone, whatever was said."""
+        self.state = State.CLOSED
+        self._end_channels(FAILED)
+
+    def _end_channels(self, verdict: Verdict) -> None:
+        self._settle_acked()
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.release(verdict)
+        if self.terms is not None:
+            self.terms.vhost.release_owner(self._owner)
+
+    def each_channel(self, act: Callable[[Channel], None]) -> None:
+        for channel in list(self.channels.values()):
+            act(channel)
+
+
+_PUBLISH: Final = BasicPublish.index
+_ACK_INDEX: Final = BasicAck.index
+_OPEN: Final = ChannelState.OPEN

@@ -1,0 +1,63 @@
+"""What a connection has to say, gathered until the end of the loop's turn and written once.
+
+It is pulled (`take`); whoever owns the socket is woken when there is something to pull.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp091.codec import method_frame
+from protocols.amqp091.methods import Method
+
+if TYPE_CHECKING:
+    from protocols.amqp091.channel import Channel
+
+FLUSH_BYTES: Final = 1 << 20  # do not wait for the end of the turn with more than this
+
+
+class Output:
+    __slots__ = ("_on_full", "_wake", "confirming", "is_blocked", "pieces", "size")
+
+    def __init__(self, wake: Callable[[], None], on_full: Callable[[], None]) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0  # bytes in large pieces; small ones are not worth counting
+        self.confirming: list[Channel] = []  # those with confirms to tell
+        self.is_blocked = False  # the socket is full: consumers wait
+        self._wake = wake
+        self._on_full = on_full
+
+    def send(self, channel: int, method: Method) -> None:
+        self.write(method_frame(channel, method))
+
+    def write(self, data: bytes) -> None:
+        self.wake()
+        self.pieces.append(data)
+        self.add_size(len(data))
+
+    def wake(self) -> None:
+        """Call it before putting something into `pieces`."""
+        if not self.pieces and not self.confirming:
+            self._wake()
+
+    def add_size(self, size: int) -> None:
+        self.size += size
+        if self.size >= FLUSH_BYTES:
+            self._on_full()
+
+    def confirm(self, channel: Channel) -> None:
+        """The channel has confirms to tell, at the end of the turn."""
+        self.wake()
+        self.confirming.append(channel)
+
+    def take(self) -> bytes:
+        """Everything since the last time."""
+        pieces = self.pieces
+        if self.confirming:
+            pieces.extend([channel.take_confirms() for channel in self.confirming])
+            self.confirming.clear()
+        data = b"".join(pieces)
+        pieces.clear()
+        self.size = 0
+        return data

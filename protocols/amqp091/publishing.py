@@ -1,0 +1,246 @@
+"""Publishing: from basic.publish and its content to a routed message, and what the client hears.
+
+Also confirm.select and tx. Durable messages are confirmed after their commit and not before; in a
+transaction nothing is seen by anybody before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.amqp091.channel import MODES, Channel, Work
+from protocols.amqp091.confirms import Confirms
+from protocols.amqp091.content import (
+    DIRECT_REPLY_TO,
+    Facts,
+    decode_properties,
+    encode_properties,
+)
+from protocols.amqp091.deliveries import whole_message
+from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.methods import (
+    BasicPublish,
+    BasicReturn,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    TxCommit,
+    TxCommitOk,
+    TxRollback,
+    TxRollbackOk,
+    TxSelect,
+    TxSelectOk,
+)
+from protocols.amqp091.properties import FORM
+from protocols.amqp091.terms import Terms
+from queue_core.auth import Action
+from queue_core.exchanges import ExchangeKind
+from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.outcomes import Published
+
+IMPERSONATOR: Final = "impersonator"
+
+
+class Target:
+    """Where a basic.publish leads. Kept by the method's bytes: the same ones come again and again,
+    and what they say and allow is worked out once."""
+
+    __slots__ = ("exchange", "falls_back", "key", "mandatory")
+
+    def __init__(self, method: BasicPublish, terms: Terms) -> None:
+        if method.immediate:
+            raise Amqp091Error(
+                ReplyCode.NOT_IMPLEMENTED,
+                "immediate=true; publish without it, and with a TTL of 0 on the queue",
+            )
+        self.exchange = method.exchange
+        self.key = method.routing_key
+        self.mandatory = method.mandatory
+        self.falls_back = not method.exchange and not terms.settings.strict
+        require_write(terms, method.exchange, method.routing_key)
+
+
+def require_write(terms: Terms, exchange: str, key: str) -> None:
+    found = terms.vhost.router.exchange(exchange)
+    is_topic = found.spec.kind is ExchangeKind.TOPIC
+    terms.require(
+        Action.WRITE, "topic" if is_topic else "exchange", exchange, key if is_topic else None
+    )
+
+
+def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
+    """One message, complete. Raises an error that ends the channel."""
+    if channel.work is not None or not facts.is_plain:
+        _publish_with_care(channel, target, facts, body)
+        return
+    vhost, exchange, key = channel.vhost, target.exchange, target.key
+    if target.falls_back and key not in vhost.queues:
+        exchange = _fall_back(channel.terms, key)
+    message = Message(
+        body,
+        exchange,
+        routing_key=key,
+        durable=facts.durable,
+        form=FORM,
+        native=facts.native,
+        priority=facts.priority,
+        publisher=channel.user,
+    )
+    confirms = channel.confirms
+    if confirms is None:
+        if vhost.publish(message) is Published.NOWHERE and target.mandatory:
+            channel.output.write(_return(channel, target, message))
+        return
+    tag = confirms.next()
+    outcome = vhost.publish(message, channel, tag)
+    if outcome is not Published.PENDING:
+        _confirm_now(channel, confirms, tag, outcome, target, message)
+
+
+def _confirm_now(
+    channel: Channel,
+    confirms: Confirms,
+    tag: int,
+    outcome: Published,
+    target: Target,
+    message: Message,
+) -> None:
+    if outcome is Published.REFUSED:
+        channel.terms.counters.nacked_publishes += 1
+        confirms.refuse((tag,))
+    else:
+        if outcome is Published.NOWHERE and target.mandatory:
+            channel.output.write(_return(channel, target, message))
+        confirms.accept(tag)
+    channel.tell_confirms()
+
+
+def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
+    """Everything that most messages do not have: other keys, an expiry, a transaction, ..."""
+    terms, now = channel.terms, channel.clock()
+    _check_user(terms, facts)
+    native = facts.native
+    if facts.wants_direct_reply:
+        native = _with_reply_queue(channel, native)
+    for key in facts.extra_keys:
+        require_write(terms, target.exchange, key)
+    exchange = target.exchange
+    if target.falls_back and channel.vhost.queues.keys().isdisjoint(
+        (target.key, *facts.extra_keys)
+    ):
+        exchange = _fall_back(terms, target.key)
+    message = Message(
+        body,
+        exchange,
+        routing_key=target.key,
+        durable=facts.durable,
+        form=FORM,
+        native=native,
+        priority=facts.priority,
+        expires_at=None if facts.expiration is None else now + facts.expiration,
+        not_before=None if facts.delay is None else now + facts.delay,
+        publisher=terms.identity.name,
+    )
+    if channel.work is not None:
+        _publish_in_work(channel, channel.work, target, message, facts.extra_keys)
+        return
+    confirms = channel.confirms
+    tag = 0 if confirms is None else confirms.next()
+    publisher = None if confirms is None else channel
+    outcome = channel.vhost.publish(message, publisher, tag, extra_keys=facts.extra_keys)
+    if confirms is not None:
+        if outcome is not Published.PENDING:
+            _confirm_now(channel, confirms, tag, outcome, target, message)
+    elif outcome is Published.NOWHERE and target.mandatory:
+        channel.output.write(_return(channel, target, message))
+
+
+def _fall_back(terms: Terms, key: str) -> str:
+    """No queue has that name: it is a topic."""
+    require_write(terms, TOPIC_EXCHANGE, key)
+    return TOPIC_EXCHANGE
+
+
+def _check_user(terms: Terms, facts: Facts) -> None:
+    name = terms.identity.name
+    if facts.user_id in (None, name) or IMPERSONATOR in terms.identity.tags:
+        return
+    raise Amqp091Error(
+        ReplyCode.PRECONDITION_FAILED,
+        f"user_id property set to '{facts.user_id}' but authenticated user was '{name}'",
+    )
+
+
+def _with_reply_queue(channel: Channel, native: bytes) -> bytes:
+    if not channel.reply_queue:
+        raise Amqp091Error(
+            ReplyCode.PRECONDITION_FAILED,
+            f"fast reply consumer does not exist: consume from {DIRECT_REPLY_TO} first",
+        )
+    return encode_properties({**decode_properties(native), "reply_to": channel.reply_queue})
+
+
+def _return(channel: Channel, target: Target, message: Message) -> bytes:
+    channel.terms.counters.returned_messages += 1
+    method = BasicReturn(ReplyCode.NO_ROUTE, ReplyCode.NO_ROUTE.name, target.exchange, target.key)
+    return whole_message(
+        channel.number, method, message.native, message.body, channel.terms.tuning.frame_max
+    )
+
+
+# --- confirms and transactions
+
+
+def select_confirms(channel: Channel, method: ConfirmSelect) -> None:
+    if channel.work is not None:
+        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODES.format("tx", "confirm"))
+    if channel.confirms is None:
+        channel.confirms = Confirms()
+    if not method.nowait:
+        channel.send(ConfirmSelectOk())
+
+
+def select_transactions(channel: Channel, method: TxSelect) -> None:
+    if channel.confirms is not None:
+        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODES.format("confirm", "tx"))
+    if channel.work is None:
+        channel.work = Work(channel.vhost.transaction())
+    channel.send(TxSelectOk())
+
+
+def _publish_in_work(
+    channel: Channel, work: Work, target: Target, message: Message, extra_keys: tuple[str, ...]
+) -> None:
+    work.size += message.size()
+    if work.size > channel.terms.settings.max_transaction_size:
+        raise Amqp091Error(
+            ReplyCode.PRECONDITION_FAILED,
+            f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "
+            "commit earlier",
+        )
+    if not work.transaction.publish(message, extra_keys) and target.mandatory:
+        work.returns.append(_return(channel, target, message))
+
+
+async def commit(channel: Channel, method: TxCommit) -> None:
+    work = _work(channel)
+    await work.transaction.commit()
+    channel.work = Work(channel.vhost.transaction())
+    for each in work.returns:
+        channel.output.write(each)
+    channel.send(TxCommitOk())
+
+
+def rollback(channel: Channel, method: TxRollback) -> None:
+    work = _work(channel)
+    work.transaction.rollback()
+    channel.unacked = dict(sorted([*work.acked, *channel.unacked.items()]))
+    channel.work = Work(channel.vhost.transaction())
+    channel.send(TxRollbackOk())
+
+
+def _work(channel: Channel) -> Work:
+    if channel.work is None:
+        raise Amqp091Error(
+            ReplyCode.PRECONDITION_FAILED, "channel is not transactional: send tx.select first"
+        )
+    return channel.work

@@ -1,0 +1,29 @@
+"""What an operator may set for AMQP 0.9.1; the gateway fills it from its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+
+def _version() -> str:
+    try:
+        return version("howdah")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    strict: bool = False  # no pub/sub fallback of the default exchange, no consuming of patterns
+    max_message_size: int = 16 * MIB
+    max_transaction_size: int = 64 * MIB  # bytes that one channel may hold until tx.commit
+    frame_max: int = 131_072
+    channel_max: int = 2047
+    heartbeat: int = 60  # seconds, as suggested to the client; 0: none
+    handshake_seconds: float = 10.0  # from the protocol header to connection.open
+    product: str = "Howdah"  # some clients choose their ways by it
+    version: str = _version()

@@ -1,0 +1,64 @@
+"""What a connection has agreed on once it is open: made complete, never changed.
+
+Also the ports: what AMQP 0.9.1 asks of the gateway that it runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.output import Output
+from protocols.amqp091.settings import Settings
+from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
+from queue_core.vhost import Vhost
+
+
+class Services(Protocol):
+    """The queue manager, as far as an adapter needs it."""
+
+    @property
+    def auth(self) -> Auth: ...
+
+    async def vhost(self, name: str) -> Vhost:
+        """Raises VhostNotFound."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What tune and tune-ok agreed on."""
+
+    frame_max: int
+    channel_max: int
+    heartbeat: int  # seconds; 0: none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    settings: Settings
+    vhost: Vhost
+    auth: Auth
+    identity: Identity
+    tuning: Tuning
+    capabilities: Mapping[str, object]  # of the client
+    clock: Callable[[], float]
+    output: Output
+    counters: Amqp091Counters
+    owner: object  # tells this connection from others, for exclusive queues
+
+    @property
+    def wants_cancel(self) -> bool:
+        return bool(self.capabilities.get("consumer_cancel_notify"))
+
+    def require(
+        self, action: Action, kind: ResourceKind, name: str, key: str | None = None
+    ) -> None:
+        """Raises AccessRefused."""
+        self.auth.require(self.identity, action, Resource(kind, self.vhost.name, name, key))
