@@ -1,0 +1,160 @@
+"""Attaching a link: what the peer asks for is found or made, answered, and then begins to flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10 import engine
+from protocols.amqp10.addresses import queue_address
+from protocols.amqp10.browsing import BrowsingLink
+from protocols.amqp10.coordinator import CoordinatorLink
+from protocols.amqp10.engine import FIRST, SENDER_SETTLES, Answer, Attach, Handle
+from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
+from protocols.amqp10.filters import ORIGINS, read_filters
+from protocols.amqp10.incoming import IncomingLink
+from protocols.amqp10.nodes import (
+    GLOBAL,
+    SHARED,
+    Place,
+    place_of,
+    publishable,
+    subscription_name,
+    supply_of,
+    temporary_queue,
+)
+from protocols.amqp10.outgoing import OutgoingLink
+from protocols.amqp10.types import Described, Symbol, ULong
+from queue_core.auth import Action
+from queue_core.consumers import ConsumerSpec
+from queue_core.streams import StreamQueue
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+Link = IncomingLink | OutgoingLink | BrowsingLink | CoordinatorLink
+
+LIFETIME: Final[dict[object, object]] = {
+    Symbol("lifetime-policy"): Described(ULong(0x2B), [])  # delete-on-close
+}
+TRANSACTION_CAPABILITIES: Final = (
+    "amqp:local-transactions",
+    "amqp:multi-txns-per-ssn",
+    "amqp:multi-ssns-per-txn",
+)
+
+
+async def attach(machine: Machine, handle: Handle) -> None:
+    """Raises Amqp10Error or CoreError: then nothing was answered."""
+    asked = engine.attach_of(handle)
+    if not asked.is_from_peer:
+        await _attach_out(machine, asked)
+    elif asked.target.is_coordinator:
+        _attach_coordinator(machine, asked)
+    else:
+        await _attach_in(machine, asked)
+
+
+def _attach_coordinator(machine: Machine, asked: Attach) -> None:
+    link = CoordinatorLink(machine, asked.handle)
+    machine.links[asked.handle] = link
+    engine.accept_link(asked.handle, Answer(capabilities=TRANSACTION_CAPABILITIES))
+    link.replenish()
+
+
+async def _attach_in(machine: Machine, asked: Attach) -> None:
+    terms, target = machine.terms, asked.target
+    place: Place | None = None
+    made = ""
+    # receiver-settle-mode is ours to choose here: first. A message is committed when its outcome
+    # leaves, so nothing is won by waiting for the sender, and some senders never settle.
+    answer = Answer(receiver_mode=FIRST, max_message_size=terms.settings.max_message_size)
+    if target.is_dynamic:
+        made = await temporary_queue(terms)
+        place = publishable(terms, Place("", made))
+        answer = Answer(
+            address=queue_address(made),
+            is_dynamic=True,
+            properties=LIFETIME,
+            receiver_mode=FIRST,
+            max_message_size=terms.settings.max_message_size,
+        )
+    elif target.address is not None:
+        place = await place_of(terms, target.address, target.capabilities)
+    elif not target.is_there:
+        raise Amqp10Error(INVALID_FIELD, "a sender needs a target; an empty one is the relay")
+    link = IncomingLink(machine, asked.handle, place)
+    link.temporary_queue = made
+    machine.links[asked.handle] = link
+    engine.accept_link(asked.handle, answer)
+    link.replenish()
+
+
+async def _attach_out(machine: Machine, asked: Attach) -> None:
+    terms, source = machine.terms, asked.source
+    if source.copies and source.is_dynamic:
+        raise Amqp10Error(NOT_IMPLEMENTED, "a dynamic source has nothing to browse")
+    supply = await supply_of(terms, asked)
+    queue = terms.vhost.queue(supply.queue, terms.owner)
+    is_stream = isinstance(queue, StreamQueue)
+    copies = source.copies and not is_stream and not supply.is_subscription
+    filters = read_filters(
+        source.filters,
+        is_stream=is_stream,
+        can_select=is_stream or copies or supply.is_subscription,
+    )
+    settles = asked.sender_mode == SENDER_SETTLES
+    answer = Answer(
+        address=supply.address,
+        is_dynamic=source.is_dynamic,
+        is_transient=supply.is_subscription and not supply.is_kept,
+        filters=dict(filters.answered or {}),
+        properties=LIFETIME if source.is_dynamic else None,
+        capabilities=_answered(asked),
+    )
+    test = filters.test(machine.origin)
+    if copies:
+        terms.require(Action.READ, "queue", supply.queue)
+        browsing = BrowsingLink(machine, asked.handle, supply, test, asked.max_message_size)
+        machine.links[asked.handle] = browsing
+        engine.accept_link(asked.handle, answer)
+        browsing.on_flow()
+        return
+    link = OutgoingLink(
+        machine,
+        asked.handle,
+        supply,
+        settles=settles,
+        receiver_mode=asked.receiver_mode,
+        max_size=asked.max_message_size,
+        test=test,
+        is_stream=is_stream,
+    )
+    if filters.no_local:
+        link.no_local = True
+        ORIGINS.askers += 1
+    spec = ConsumerSpec(
+        tag=asked.name,
+        credit=0,
+        replenish=False,
+        auto_settle=settles,
+        exclusive=supply.is_kept and SHARED not in source.capabilities,
+        group=_group(machine, asked) if is_stream else None,
+        start=filters.start if is_stream else None,
+    )
+    link.consumer = await terms.vhost.consume(supply.queue, link, spec, terms.owner)
+    machine.links[asked.handle] = link
+    engine.accept_link(asked.handle, answer)
+    if machine.is_blocked:
+        link.consumer.pause()
+    link.on_flow()
+
+
+def _group(machine: Machine, asked: Attach) -> str | None:
+    """A durable source on a stream has a cursor that is kept."""
+    return subscription_name(machine.terms, asked) if asked.source.is_durable else None
+
+
+def _answered(asked: Attach) -> tuple[str, ...] | None:
+    known = {"queue", "topic", "temporary-queue", SHARED, GLOBAL}
+    granted = tuple(sorted(asked.source.capabilities & known))
+    return granted or None

@@ -1,0 +1,329 @@
+"""The asyncio side of a connection: reads chunks, writes once per loop turn, keeps time.
+
+All that is said and understood is the business of `sasl`, until the client has shown who it is, and
+of `machine` after that. While a command waits, or while the core has more to store than it should
+hold, nothing is read from the socket: the client feels it in TCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from protocols.amqp10.errors import INTERNAL_ERROR, Amqp10Error
+from protocols.amqp10.machine import Command, Machine
+from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Authenticate, Sasl, State
+from protocols.amqp10.settings import Settings
+from protocols.amqp10.terms import Services
+from queue_core.auth import ANONYMOUS, Credentials, Identity, Peer
+from queue_core.errors import AccessRefused, CoreError
+
+log = logging.getLogger(__name__)
+
+WRITE_HIGH: Final = 512 * 1024  # bytes that may wait in the socket's buffer before consumers do
+CLOSE_SECONDS: Final = 5.0  # for the client to answer our close
+SHORTEST_TICK: Final = 0.25  # seconds
+LONGEST_TICK: Final = 10.0
+HEARING_SECONDS: Final = 2.0  # after reading began again, until what had come is read
+
+
+class Connection(asyncio.Protocol):
+    """One client. The gateway constructs it, and gives it the transport."""
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        self._services = services
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._peer: Peer
+        self._sasl: Sasl
+        self._machine: Machine | None = None  # there is none before the login
+        self._before = b""  # what came before anybody could take it
+        self._is_scheduled = False
+        self._is_lost = False
+        self._is_held = False  # not reading, because the core is behind
+        self._is_blocked = False  # not reading, because the peer does not
+        self._listens_since = 0.0
+        self._identity: Identity
+        self._running: asyncio.Task[None] | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle
+        self._ticking: asyncio.TimerHandle | None = None
+        self._is_late_over = False  # it opened in time
+        self._is_clean = False
+
+    # --- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self._peer = Peer.described_by(transport.get_extra_info)
+        self._sasl = Sasl(self._services.auth.mechanisms(self._peer), self._peer)
+        self._late = self._loop.call_later(self._settings.handshake_seconds, self._on_late)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._machine is not None:
+                self._machine.receive(data)
+                if self._running is None:
+                    self._advance()
+            else:
+                self._log_in(data)
+        except Exception as error:
+            self._on_bug(error)
+
+    def pause_writing(self) -> None:
+        """A peer that does not read is not read from, either: what it sends makes answers."""
+        self._is_blocked = True
+        self._transport.pause_reading()
+        if self._machine is not None:
+            self._machine.block()
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        if self._machine is not None:
+            self._machine.unblock()
+        self._resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        self._late.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._machine is not None:
+            self._machine.block()
+            if self._running is None:
+                self._ending = self._loop.create_task(self._end())
+        # otherwise what runs comes to its end first, so that nothing it makes is left behind
+
+    async def _end(self) -> None:
+        machine, self._machine = self._machine, None
+        if machine is not None:
+            await machine.lost(is_clean=self._is_clean)
+
+    # --- login
+
+    def _log_in(self, data: bytes) -> None:
+        if self._running is not None:
+            self._before += data
+            if len(self._before) > self._settings.max_frame_size:
+                self._transport.pause_reading()
+            return
+        if self._sasl.state is State.AWAITING_HEADER:
+            self._before += data
+            if len(self._before) < len(HEADER):
+                return
+            data, self._before = self._before, b""
+            if data.startswith(AMQP_HEADER):
+                self._enter_unproven(data)
+                return
+        if self._sasl.state is State.AUTHENTICATED:  # the AMQP header comes now
+            self._before += data
+            self._begin_amqp()
+            return
+        try:
+            wish = self._sasl.receive(data)
+        except AccessRefused as error:
+            self._refuse_login(error)
+            return
+        except Amqp10Error as error:
+            log.warning("SASL with %s failed: %s", self._peer.host, error.text)
+            self._write_sasl()
+            self._transport.close()
+            return
+        self._write_sasl()
+        if wish is not None:
+            self._running = self._loop.create_task(self._authenticate(wish))
+
+    def _enter_unproven(self, data: bytes) -> None:
+        """Without a security layer: only where nobody needs to say who he is [2.2]."""
+        if ANONYMOUS not in self._services.auth.mechanisms(self._peer):
+            self._transport.write(HEADER)
+            self._transport.close()
+            return
+        self._before = data
+        wish = Authenticate(Credentials(ANONYMOUS))
+        self._running = self._loop.create_task(self._authenticate(wish, has_sasl=False))
+
+    async def _authenticate(self, wish: Authenticate, *, has_sasl: bool = True) -> None:
+        try:
+            identity = await self._services.auth.authenticate(wish.credentials, self._peer)
+        except CoreError as error:
+            self._refuse_login(error)
+            return
+        except Exception as error:
+            self._on_bug(error)
+            return
+        finally:
+            self._running = None
+        if self._is_lost:
+            return
+        self._identity = identity
+        if has_sasl:
+            self._sasl.accept()
+            self._write_sasl()
+            self._before = self._sasl.rest() + self._before
+        else:
+            self._sasl.state = State.AUTHENTICATED
+        self._transport.resume_reading()
+        self._begin_amqp()
+
+    def _begin_amqp(self) -> None:
+        if len(self._before) < len(AMQP_HEADER):
+            return
+        machine = Machine(self._services, self._settings, self._identity, self, self._schedule)
+        self._machine = machine
+        machine.receive(self._before)
+        self._before = b""
+        self._advance()
+        self._tick()
+
+    def _refuse_login(self, error: CoreError) -> None:
+        self._sasl.refuse(is_temporary=not isinstance(error, AccessRefused))
+        self._write_sasl()
+        self._transport.close()
+
+    def _write_sasl(self) -> None:
+        output = self._sasl.take_output()
+        if output and not self._is_lost:
+            self._transport.write(output)
+
+    # --- commands
+
+    def _advance(self) -> None:
+        assert self._machine is not None
+        command = self._machine.advance()
+        if command is not None:
+            self._transport.pause_reading()
+            self._running = self._loop.create_task(self._carry_out(command))
+        self._after_input()
+
+    async def _carry_out(self, command: Command | None) -> None:
+        machine = self._machine
+        assert machine is not None
+        try:
+            while command is not None:
+                await command
+                command = None if self._is_lost else machine.advance()
+        except Exception as error:
+            self._on_bug(error)
+        finally:
+            self._running = None
+            if self._is_lost:
+                await self._end()
+            else:
+                self._resume_reading()
+                self._after_input()
+
+    # --- after every chunk
+
+    def _after_input(self) -> None:
+        machine = self._machine
+        assert machine is not None
+        self._schedule()
+        if machine.is_open:
+            if not self._is_late_over:
+                self._is_late_over = True
+                self._late.cancel()
+                self._flush()  # our open, with our idle time-out in it
+                self._tick()  # now the peer's own is known
+            if machine.vhost.writer.is_congested and not self._is_held:
+                self._is_held = True
+                self._transport.pause_reading()
+                self._holding = self._loop.create_task(self._hold())
+
+    async def _hold(self) -> None:
+        machine = self._machine
+        assert machine is not None
+        try:
+            await machine.vhost.writer.uncongested()
+        finally:
+            self._is_held = False
+        if not self._is_lost:
+            machine.feed()
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_deaf and not self._transport.is_closing():
+            self._listens_since = self._loop.time()
+            self._transport.resume_reading()
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Nothing is read at the moment, and the peer cannot be blamed for its silence."""
+        return self._running is not None or self._is_held or self._is_blocked
+
+    # --- writing
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        machine = self._machine
+        if self._is_lost or machine is None:
+            return
+        data = machine.take_output()
+        if data:
+            self._transport.write(data)
+        if machine.engine.is_over:
+            self._is_clean = not machine.is_failed
+            self._transport.close()
+        elif machine.starved and not self._is_held:
+            self._is_held = True
+            self._holding = self._loop.create_task(self._hold())
+
+    # --- time
+
+    def _on_late(self) -> None:
+        log.warning("%s has not opened its connection in time; closed", self._peer.host)
+        self._transport.abort()
+
+    def _tick(self) -> None:
+        """Idle time-outs, both ways: the engine keeps them."""
+        if self._is_lost or self._machine is None:
+            return
+        if self._ticking is not None:
+            self._ticking.cancel()
+        now, engine = self._loop.time(), self._machine.engine
+        is_fair = not self._is_deaf and now - self._listens_since > HEARING_SECONDS
+        if self._is_late_over:  # before that it would change what our open announces
+            engine.expect_input(int(self._settings.idle_seconds * 1000) if is_fair else 0)
+        when = engine.tick(int(now * 1000))
+        self._schedule()
+        if when > 0:
+            seconds = max(SHORTEST_TICK, when / 1000 - now)
+        elif self._settings.idle_seconds and not is_fair:
+            seconds = HEARING_SECONDS
+        else:
+            return
+        self._ticking = self._loop.call_later(min(seconds, LONGEST_TICK), self._tick)
+
+    # --- the end
+
+    def shut_down(self, reason: str) -> None:
+        """The gateway stops: says so, and closes when that is written."""
+        if self._is_lost:
+            return
+        if self._machine is None:
+            self._transport.close()
+            return
+        self._machine.close(reason)
+        self._close_soon()
+
+    def _close_soon(self) -> None:
+        self._is_clean = True
+        self._late.cancel()
+        self._late = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
+
+    def _on_bug(self, error: Exception) -> None:
+        log.error("a bug ends the connection of %s", self._peer.host, exc_info=error)
+        if self._machine is None or self._is_lost:
+            self._transport.abort()
+            return
+        self._machine.close("a bug of the gateway; see its log", INTERNAL_ERROR)
+        self._close_soon()

@@ -1,0 +1,224 @@
+"""Local transactions: declare, discharge, and what is published and retired between the two.
+
+All of one transaction is one transaction of the database; nothing of it is seen before that, and
+rolled back it leaves no trace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10 import engine
+from protocols.amqp10.engine import Handle
+from protocols.amqp10.errors import (
+    DECODE_ERROR,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+    Amqp10Error,
+)
+from protocols.amqp10.outgoing import modified
+from protocols.amqp10.sections import VALUE, section_at, shape_of, split, value_of, written_body
+from protocols.amqp10.types import Described, Malformed, ULong
+from queue_core.consumers import Delivery
+from queue_core.errors import CoreError
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
+from queue_core.transactions import Transaction
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+DECLARE: Final = (0x31, "amqp:declare:list")
+DISCHARGE: Final = (0x32, "amqp:discharge:list")
+ACCEPTED_STATE: Final = Described(ULong(0x24), [])
+RELEASED_STATE: Final = Described(ULong(0x26), [])
+OUTCOMES: Final = {
+    0x24: 0x24,
+    0x25: 0x25,
+    0x26: 0x26,
+    0x27: 0x27,
+    "amqp:accepted:list": 0x24,
+    "amqp:rejected:list": 0x25,
+    "amqp:released:list": 0x26,
+    "amqp:modified:list": 0x27,
+}
+
+
+class Work:
+    """One open transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.size = 0
+        self.settled: list[Delivery] = []  # the receiver will not speak of these again
+
+
+class Coordinator:
+    """Of one connection: all its transactions, whichever link they were declared on."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._open: dict[bytes, Work] = {}
+        self._next = 0
+
+    # --- declare and discharge
+
+    def read(self, data: bytes) -> tuple[bytes, bool] | None:
+        """A discharge's transaction and whether it failed; None: a declare. Raises Amqp10Error."""
+        try:
+            parts = split(data)
+            written = written_body(shape_of(parts.native), parts.body)
+            if section_at(written, 0)[0] != VALUE:
+                raise Malformed("no amqp-value")
+            command = value_of(written)
+        except Malformed as error:
+            raise Amqp10Error(DECODE_ERROR, f"no declare and no discharge: {error}") from None
+        if not isinstance(command, Described) or not isinstance(command.value, list):
+            raise Amqp10Error(DECODE_ERROR, "a coordinator takes declare and discharge, no more")
+        fields = (*command.value, None, None)
+        if command.descriptor in DECLARE:
+            if fields[0] is not None:
+                raise Amqp10Error(NOT_IMPLEMENTED, "no global transactions; declare without an id")
+            return None
+        if command.descriptor in DISCHARGE:
+            return (fields[0] if isinstance(fields[0], bytes) else b""), fields[1] is True
+        raise Amqp10Error(NOT_IMPLEMENTED, "a coordinator takes declare and discharge, no more")
+
+    def declare(self) -> bytes:
+        limit = self._machine.terms.settings.max_transactions
+        if len(self._open) >= limit:
+            raise Amqp10Error(
+                RESOURCE_LIMIT, f"{limit} transactions are open on this connection; discharge one"
+            )
+        self._next += 1
+        txn_id = self._next.to_bytes(8)
+        self._open[txn_id] = Work(self._machine.vhost.transaction())
+        return txn_id
+
+    async def discharge(self, txn_id: bytes, *, fails: bool) -> None:
+        """Raises Amqp10Error when it could not be committed; then it is rolled back."""
+        work = self._work(txn_id)
+        del self._open[txn_id]
+        if fails:
+            self._roll_back(work)
+            return
+        settled = list(work.settled)
+        try:
+            await work.transaction.commit()
+        except CoreError as error:
+            self._machine.vhost.settle([each for each in settled if each.is_open], FAILED)
+            raise Amqp10Error(ROLLED_BACK, str(error)) from None
+
+    def _roll_back(self, work: Work) -> None:
+        work.transaction.rollback()
+        self._machine.vhost.settle([each for each in work.settled if each.is_open], FAILED)
+
+    def end(self) -> None:
+        """The connection ends: what was not discharged did not happen."""
+        for work in self._open.values():
+            work.transaction.rollback()
+        self._open.clear()
+
+    def _work(self, txn_id: object) -> Work:
+        work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
+        if work is None:
+            raise Amqp10Error(
+                UNKNOWN_TRANSACTION, "no such transaction is open on this connection; declare one"
+            )
+        return work
+
+    # --- what is done in one
+
+    def publish(self, delivery: Handle, message: Message) -> None:
+        """Routed now, seen by others when the transaction is discharged."""
+        txn_id, _ = self._state(delivery)
+        work = self._work(txn_id)
+        work.size += message.size()
+        limit = self._machine.terms.settings.max_transaction_size
+        if work.size > limit:
+            raise Amqp10Error(
+                RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
+            )
+        is_routed = work.transaction.publish(message)
+        if not engine.is_settled(delivery):
+            engine.accept_in_transaction(
+                delivery, txn_id, ACCEPTED_STATE if is_routed else RELEASED_STATE
+            )
+        engine.settle(delivery)
+        self._machine.wake()
+
+    def retire(self, sent: Handle, delivery: Delivery) -> None:
+        """A receiver's outcome, true when the transaction is."""
+        txn_id, outcome = self._state(sent)
+        work = self._work(txn_id)
+        work.transaction.settle([delivery], _verdict(outcome))
+        work.settled.append(delivery)
+        del self._machine.outgoing[sent]
+        if not engine.is_settled(sent):
+            engine.accept_in_transaction(sent, txn_id, outcome)
+        engine.settle(sent)
+        self._machine.wake()
+
+    @staticmethod
+    def _state(delivery: Handle) -> tuple[bytes, object]:
+        fields = engine.state_data(delivery)
+        if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
+            raise Amqp10Error(UNKNOWN_TRANSACTION, "a transactional state without a transaction")
+        return fields[0], fields[1] if len(fields) > 1 else None
+
+
+def _verdict(outcome: object) -> Verdict:
+    if not isinstance(outcome, Described):
+        return ACCEPTED
+    descriptor = outcome.descriptor
+    code = OUTCOMES.get(descriptor) if isinstance(descriptor, int | str) else None
+    fields = outcome.value if isinstance(outcome.value, list) else []
+    match code:
+        case 0x25:
+            return REJECTED
+        case 0x26:
+            return RELEASED
+        case 0x27:
+            failed, undeliverable = (*fields, None, None)[:2]
+            return modified(failed=failed is True, undeliverable=undeliverable is True)
+    return ACCEPTED
+
+
+class CoordinatorLink:
+    """A link on which a client declares and discharges."""
+
+    def __init__(self, machine: Machine, handle: Handle) -> None:
+        self._machine = machine
+        self.handle = handle
+        self.is_open = True
+
+    def replenish(self) -> None:
+        if self.is_open and engine.credit_of(self.handle) < 8:
+            engine.grant(self.handle, 16)
+            self._machine.wake()
+
+    async def perform(self, delivery: Handle, data: bytes) -> None:
+        """Answers a declare or a discharge."""
+        coordinator = self._machine.coordinator
+        try:
+            discharge = coordinator.read(data)
+            if discharge is None:
+                engine.declare(delivery, coordinator.declare())
+            else:
+                txn_id, fails = discharge
+                await coordinator.discharge(txn_id, fails=fails)
+                if not self.is_open:
+                    return
+                engine.update(delivery, engine.ACCEPTED)
+        except Amqp10Error as error:
+            if not self.is_open:
+                return
+            engine.reject(delivery, error.condition, error.text)
+        engine.settle(delivery)
+        self.replenish()
+        self._machine.wake()
+
+    def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
+        self.is_open = False

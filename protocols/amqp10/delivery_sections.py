@@ -1,0 +1,161 @@
+"""Messages on their way out: the header of this delivery, what the gateway annotates, the rest as
+it came.
+
+The bare message (properties, application properties, body) is the sender's, byte for byte. All that
+repeats is built once and kept by what it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from protocols.amqp10.properties import FORM, PUBLISHER, section, to_wire, written
+from protocols.amqp10.sections import (
+    ANNOTATIONS,
+    HEADER,
+    data_opening,
+    section_at,
+    shape_of,
+    written_body,
+)
+from protocols.amqp10.types import Symbol, UByte, UInt, decode, encode, skip
+from queue_core.message import Death, Message
+
+MAX_KEPT: Final = 4096
+MAX_TTL_MS: Final = (1 << 32) - 1
+DEATHS: Final = Symbol("x-opt-deaths")
+EXCHANGE: Final = Symbol("x-exchange")
+ROUTING_KEY: Final = Symbol("x-routing-key")
+OFFSET: Final = Symbol("x-stream-offset")
+
+OPENING: Final = b"\x00\x53\x72"
+UNANNOTATED: Final = frozenset((b"", b"\x00\x53\x73", b"\x00\x53\x74"))
+MAP8, MAP32 = 0xC1, 0xD1
+
+_headers: dict[tuple[bool, int | None, bool, int], bytes] = {}
+_annotations: dict[tuple[str | None, str, str], bytes] = {}
+
+
+def header_of(message: Message, now: float, first: bool, failures: int) -> bytes:
+    """durable, priority, ttl counted down, first-acquirer, delivery-count."""
+    if message.expires_at is not None:
+        ttl = max(0, min(MAX_TTL_MS, round((message.expires_at - now) * 1000)))
+        return _header(message.durable, message.priority, ttl, first, failures)
+    key = (message.durable, message.priority, first, failures)
+    known = _headers.get(key)
+    if known is None:
+        if len(_headers) >= MAX_KEPT:
+            _headers.clear()
+        known = _headers[key] = _header(message.durable, message.priority, None, first, failures)
+    return known
+
+
+def _header(durable: bool, priority: int | None, ttl: int | None, first: bool, count: int) -> bytes:
+    fields = [
+        durable,
+        None if priority is None else UByte(min(255, priority)),
+        None if ttl is None else UInt(ttl),
+        first,
+        UInt(count),
+    ]
+    return section(HEADER, fields)
+
+
+def whole(message: Message, header: bytes, offset: int | None) -> bytes:
+    """A delivery's payload. `offset` is its place in a stream."""
+    # Measured on 100-byte bodies from a 1.0 sender: 1.3 us; 14 us when every section is built anew.
+    if message.form is FORM:
+        native = message.native
+        if not native or native[0] == 0:
+            sections, body = native, message.body
+            opening = data_opening(len(body))
+            if offset is None and not message.deaths and native[:3] in UNANNOTATED:
+                return b"".join((header, stamp(message), sections, opening, body))
+            return b"".join((header, annotated(message, sections, offset), opening, body))
+        shape = shape_of(native)
+        return b"".join(
+            (
+                header,
+                annotated(message, shape.sections, offset),
+                written_body(shape, message.body),
+            )
+        )
+    other = written(message)
+    return b"".join(
+        (header, annotated(message, other.sections, offset), other.opening, message.body)
+    )
+
+
+def stamp(message: Message) -> bytes:
+    """The annotations of a message that has none of its own."""
+    key = (message.publisher, message.exchange, message.routing_key)
+    known = _annotations.get(key)
+    if known is None:
+        if len(_annotations) >= MAX_KEPT:
+            _annotations.clear()
+        known = _annotations[key] = section(ANNOTATIONS, _facts(message))
+    return known
+
+
+def _facts(message: Message) -> dict[object, object]:
+    facts: dict[object, object] = {EXCHANGE: message.exchange, ROUTING_KEY: message.routing_key}
+    if message.publisher is not None:
+        facts[Symbol(PUBLISHER)] = message.publisher
+    return facts
+
+
+def annotated(message: Message, sections: bytes, offset: int | None) -> bytes:
+    """The sections with the gateway's annotations after the sender's, which stay as they were
+    written."""
+    facts = _facts(message)
+    if message.deaths:
+        facts[DEATHS] = [_death(death) for death in message.deaths]
+    if offset is not None:
+        facts[OFFSET] = offset
+    return merged(sections, facts)
+
+
+def merged(sections: bytes, facts: Mapping[object, object]) -> bytes:
+    """The sections with more annotations; one of the same name gives way."""
+    pairs: list[bytes] = []
+    if sections:
+        code, value = section_at(sections, 0)
+        if code == ANNOTATIONS:
+            end = skip(sections, value)
+            names = {str(name) for name in facts}
+            pairs = [pair for name, pair in _pairs(sections[:end], value) if name not in names]
+            sections = sections[end:]
+    pairs += [encode(name) + encode(value) for name, value in facts.items()]
+    return OPENING + encode_items(pairs, 2 * len(pairs)) + sections
+
+
+def _pairs(section: bytes, position: int) -> list[tuple[str, bytes]]:
+    """Each name, with the bytes of its key and value."""
+    position += 3 if section[position] == MAP8 else 9
+    found = []
+    while position < len(section):
+        name, middle = decode(section, position)
+        end = skip(section, middle)
+        found.append((str(name), section[position:end]))
+        position = end
+    return found
+
+
+def encode_items(pairs: list[bytes], count: int) -> bytes:
+    content = b"".join(pairs)
+    if len(content) < 255 and count < 256:
+        return bytes((MAP8, len(content) + 1, count)) + content
+    return bytes((MAP32,)) + (len(content) + 4).to_bytes(4) + count.to_bytes(4) + content
+
+
+def _death(death: Death) -> dict[object, object]:
+    return {
+        Symbol("queue"): death.queue,
+        Symbol("reason"): Symbol(death.reason),
+        Symbol("count"): UInt(death.count),
+        Symbol("time"): datetime.fromtimestamp(death.time, UTC),
+        Symbol("exchange"): death.exchange,
+        Symbol("routing-keys"): to_wire(list(death.routing_keys)),
+    }

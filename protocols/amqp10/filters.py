@@ -1,0 +1,144 @@
+"""Filters on a source: which are supported, what they mean, and which are answered.
+
+A filter that is not supported is left out of the answering attach, as the standard says [3.5.3].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
+from protocols.amqp10.selector import Selector, SelectorError, compile_selector
+from protocols.amqp10.types import Described
+from queue_core.consumers import Position
+from queue_core.message import Message
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+NO_LOCAL: Final = "apache.org:no-local-filter:list"
+OFFSET: Final = "rabbitmq:stream-offset-spec"
+STREAM_FILTER: Final = "rabbitmq:stream-filter"
+MATCH_UNFILTERED: Final = "rabbitmq:stream-match-unfiltered"
+FILTER_VALUE: Final = "x-stream-filter-value"  # the annotation that a stream's filter looks at
+CODES: Final = {  # filters that some clients name by number
+    0x0000468C00000003: NO_LOCAL,
+    0x0000468C00000004: SELECTOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a receiver wants of what its source has."""
+
+    selector: Selector | None = None
+    no_local: bool = False
+    start: Position | None = None
+    values: frozenset[str] | None = None  # of FILTER_VALUE
+    match_unfiltered: bool = False
+    answered: Mapping[object, object] | None = None
+
+    def test(self, origin: object) -> Callable[[Message], bool] | None:
+        """Whether a message passes; None when all do. `origin` is the receiver's connection."""
+        if self.selector is None and not self.no_local and self.values is None:
+            return None
+        return lambda message: self._passes(message, origin)
+
+    def _passes(self, message: Message, origin: object) -> bool:
+        if self.no_local and ORIGINS.of(message) is origin:
+            return False
+        if self.values is not None:
+            value = message.properties.header_map().get(FILTER_VALUE)
+            if value is None and not self.match_unfiltered:
+                return False
+            if value is not None and str(value) not in self.values:
+                return False
+        return self.selector is None or self.selector.matches(message)
+
+
+NO_FILTERS: Final = Filters()
+
+
+def read_filters(value: object, *, is_stream: bool, can_select: bool) -> Filters:
+    """Raises Amqp10Error for one that is supported and makes no sense."""
+    if not isinstance(value, dict):
+        return NO_FILTERS
+    selector: Selector | None = None
+    no_local = match_unfiltered = False
+    start: Position | None = None
+    values: frozenset[str] | None = None
+    answered: dict[object, object] = {}
+    for key, item in value.items():
+        name, content = _read(key, item)
+        if name == SELECTOR and can_select:
+            selector = _selector(content)
+        elif name == NO_LOCAL and not is_stream:
+            no_local = True
+        elif name == OFFSET and is_stream:
+            start = position(content)
+        elif name == STREAM_FILTER and is_stream:
+            values = _values(content)
+        elif name == MATCH_UNFILTERED and is_stream:
+            match_unfiltered = bool(content)
+        else:
+            continue
+        answered[key] = item
+    return Filters(selector, no_local, start, values, match_unfiltered, answered)
+
+
+def _read(key: object, item: object) -> tuple[str, object]:
+    if not isinstance(item, Described):
+        return str(key), item
+    descriptor = item.descriptor
+    name = CODES.get(descriptor, "") if isinstance(descriptor, int) else str(descriptor)
+    return name, item.value
+
+
+def _selector(content: object) -> Selector:
+    if not isinstance(content, str):
+        raise Amqp10Error(INVALID_FIELD, "a selector is a string")
+    try:
+        return compile_selector(content)
+    except SelectorError as error:
+        raise Amqp10Error(INVALID_FIELD, f"selector '{content[:200]}': {error}") from None
+
+
+def _values(content: object) -> frozenset[str]:
+    many = content if isinstance(content, list) else [content]
+    if not many or not all(isinstance(each, str) for each in many):
+        raise Amqp10Error(INVALID_FIELD, f"{STREAM_FILTER} is a string or a list of them")
+    return frozenset(str(each) for each in many)
+
+
+def position(content: object) -> Position:
+    match content:
+        case "first" | "last" | "next":
+            return Position(name=str(content))
+        case bool():
+            pass
+        case int() if content >= 0:
+            return Position(offset=int(content))
+        case datetime():
+            return Position(time=content.timestamp())
+    raise Amqp10Error(INVALID_FIELD, f"{OFFSET} is first, last, next, an offset or a timestamp")
+
+
+# --- where a message came from, for no-local
+
+
+class Origins:
+    """Marks messages with the connection that they came from, while anybody asks. What is read back
+    from the database has lost its mark."""
+
+    def __init__(self) -> None:
+        self.askers = 0
+
+    def mark(self, message: Message, origin: object) -> None:
+        message.encoded = {self: origin}
+
+    def of(self, message: Message) -> object:
+        return None if message.encoded is None else message.encoded.get(self)
+
+
+ORIGINS: Final = Origins()

@@ -1,0 +1,446 @@
+"""One connection past its login: the engine's events, and what is done about each.
+
+Hot events (transfers, dispositions, credit) are answered in place. An event that needs the core to
+wait (attaching a link, discharging a transaction) becomes a command: whoever owns the socket runs
+it, and calls `advance` again; all that came behind it stays in the engine until then, in order.
+Owns no socket and no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from protocols.amqp10 import engine as pn
+from protocols.amqp10.attaching import Link, attach
+from protocols.amqp10.browsing import BrowsingLink
+from protocols.amqp10.coordinator import Coordinator, CoordinatorLink
+from protocols.amqp10.engine import (
+    CONNECTION_CLOSE,
+    CONNECTION_OPEN,
+    DELIVERY,
+    LINK_CLOSE,
+    LINK_DETACH,
+    LINK_FLOW,
+    LINK_OPEN,
+    RECEIVED,
+    SESSION_CLOSE,
+    SESSION_OPEN,
+    TRANSACTIONAL,
+    TRANSPORT_ERROR,
+    Engine,
+    Handle,
+)
+from protocols.amqp10.errors import (
+    DECODE_ERROR,
+    FORCED,
+    INTERNAL_ERROR,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT,
+    Amqp10Error,
+    answer,
+)
+from protocols.amqp10.incoming import IncomingLink
+from protocols.amqp10.modifying import annotate
+from protocols.amqp10.outgoing import OutgoingLink, verdict_of
+from protocols.amqp10.settings import Settings
+from protocols.amqp10.terms import Services, Terms
+from protocols.amqp10.types import Symbol
+from queue_core.auth import Identity
+from queue_core.consumers import Delivery, Sink
+from queue_core.errors import AccessRefused, CoreError
+from queue_core.outcomes import ACCEPTED
+from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+Command = Coroutine[Any, Any, None]
+SENDERS: Final = (OutgoingLink, BrowsingLink)  # links on which we send
+VHOST_PREFIX: Final = "vhost:"  # in the hostname of open, as RabbitMQ's clients write it
+OFFERED: Final = (
+    "ANONYMOUS-RELAY",
+    "SHARED-SUBS",
+    "DELAYED_DELIVERY",
+    "queue",
+    "topic",
+)
+
+
+class Machine:
+    def __init__(
+        self,
+        services: Services,
+        settings: Settings,
+        identity: Identity,
+        owner: object,
+        wake: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._settings = settings
+        self._identity = identity
+        self._owner = owner
+        self.wake = wake  # there is something to write, at the end of the loop's turn
+        self.engine = Engine(
+            "howdah",
+            settings.max_frame_size,
+            settings.channel_max,
+            int(settings.idle_seconds * 1000),  # the engine announces half of it [2.4.5]
+        )
+        self.links: dict[Handle, Link] = {}
+        self.outgoing: dict[Handle, Delivery] = {}
+        self.origin = object()  # marks this connection's messages, for no-local
+        self.coordinator = Coordinator(self)
+        self.terms: Terms
+        self.is_open = False
+        self.is_failed = False
+        self.is_blocked = False  # the socket is full
+        self.starved: set[IncomingLink] = set()  # wait for the database to catch up
+        self.partial_bytes = 0  # of messages that are still coming in
+        self.dropped = 0  # settled transfers that were refused
+        self._stalled: set[OutgoingLink] = set()
+        self._accepted: list[Delivery] = []
+        self._second: list[tuple[Handle, Delivery]] = []
+        self._committing: dict[int, list[tuple[Handle, Sink]]] = {}
+        self._next = 0
+        self._input = b""
+        self._position = 0
+
+    @property
+    def vhost(self) -> Vhost:
+        return self.terms.vhost
+
+    # --- input
+
+    def receive(self, data: bytes) -> None:
+        """Call `advance` after it."""
+        rest = self._input[self._position :]
+        self._input, self._position = rest + data if rest else data, 0
+
+    def advance(self) -> Command | None:
+        """Goes on until all is done, or something must be waited for."""
+        engine = self.engine
+        while True:
+            command = self._handle_events()
+            self._settle_accepted()
+            if command is not None:
+                return command
+            if self._position >= len(self._input):
+                self._input, self._position = b"", 0
+                return None
+            before = self._position
+            self._position = engine.push(self._input, before)
+            if engine.is_deaf:
+                self._on_deaf()
+            elif self._position == before:
+                engine.fail(INTERNAL_ERROR, "the engine takes no more")
+                self._position = len(self._input)
+
+    def _on_deaf(self) -> None:
+        """The engine reads on no more; where it does not say why, it could not read a frame."""
+        self._position = len(self._input)
+        if not self.engine.has_failure and not self.engine.is_remote_closed:
+            self.is_failed = True
+            log.warning("an AMQP 1.0 connection sent a frame that cannot be read")
+            self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
+
+    def _handle_events(self) -> Command | None:
+        next_event = self.engine.next
+        outgoing, links = self.outgoing, self.links
+        touched: Link | None = None
+        while (event := next_event()) is not None:
+            kind, subject = event
+            if kind == DELIVERY:
+                delivery = outgoing.get(subject)
+                if delivery is not None:
+                    self._on_disposition(subject, delivery)
+                    continue
+                link = links.get(pn.link_of(subject))
+                if isinstance(link, IncomingLink):
+                    if link is not touched:
+                        if touched is not None:
+                            touched.replenish()  # type: ignore[union-attr]
+                        touched = link
+                    link.on_delivery(subject)
+                elif isinstance(link, CoordinatorLink) and pn.is_readable(subject):
+                    if pn.is_partial(subject):
+                        continue
+                    data = pn.read(link.handle, subject)
+                    pn.advance(link.handle)
+                    return link.perform(subject, data)
+            elif kind == LINK_FLOW:
+                sender = links.get(subject)
+                if isinstance(sender, SENDERS):
+                    sender.on_flow()
+            else:
+                command = self._on_cold(kind, subject)
+                if command is not None:
+                    return command
+        if isinstance(touched, IncomingLink):
+            touched.replenish()
+        return None
+
+    # --- dispositions
+
+    def _on_disposition(self, sent: Handle, delivery: Delivery) -> None:
+        state, is_settled = pn.remote_state(sent), pn.is_settled(sent)
+        if state == pn.ACCEPTED and is_settled:
+            del self.outgoing[sent]
+            pn.settle(sent)
+            self._accepted.append(delivery)
+            return
+        if state in (0, RECEIVED) and not is_settled:
+            return  # still at it
+        if state == TRANSACTIONAL:
+            try:
+                self.coordinator.retire(sent, delivery)
+            except Amqp10Error as error:
+                self.fail_link(pn.link_of(sent), error.condition, error.text)
+            return
+        del self.outgoing[sent]
+        if state == pn.ACCEPTED:  # not settled: it waits until we have
+            self._second.append((sent, delivery))
+            return
+        verdict = verdict_of(state, sent)
+        if state == pn.MODIFIED:
+            annotate(delivery, pn.modification(sent)[2])
+        pn.settle(sent)
+        self.vhost.settle([delivery], verdict)
+        self.wake()
+
+    def _settle_accepted(self) -> None:
+        """What one chunk accepted is settled at once."""
+        if self._accepted:
+            accepted, self._accepted = self._accepted, []
+            self.vhost.settle(accepted, ACCEPTED)
+            for sink in {delivery.consumer.sink for delivery in accepted}:
+                sink.on_settled()  # type: ignore[attr-defined]
+        if self._second:
+            second, self._second = self._second, []
+            self._next += 1
+            self._committing[self._next] = [(sent, each.consumer.sink) for sent, each in second]
+            self.vhost.settle([delivery for _, delivery in second], ACCEPTED, self, self._next)
+            for sink in {delivery.consumer.sink for _, delivery in second}:
+                sink.on_settled()  # type: ignore[attr-defined]
+
+    def on_committed(self, tokens: list[int]) -> None:
+        """Receiver-settle-mode second: settled with us only when it is in the database."""
+        for token in tokens:
+            for sent, sink in self._committing.pop(token, ()):
+                if sink.is_open:  # type: ignore[attr-defined]
+                    pn.settle(sent)
+        self.wake()
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        """The database did not take the settlement; the core delivers again after a restart."""
+        self.on_committed(tokens)
+
+    # --- cold events
+
+    def _on_cold(self, kind: int, subject: Handle) -> Command | None:
+        if kind == CONNECTION_OPEN:
+            return self._open()
+        if kind == LINK_OPEN:
+            return self._attach(subject)
+        if kind == LINK_CLOSE:
+            return self._end_link(subject, is_closed=True)
+        if kind == LINK_DETACH:
+            return self._end_link(subject, is_closed=False)
+        if kind == SESSION_OPEN:
+            pn.open_session(subject)
+        elif kind == SESSION_CLOSE:
+            return self._end_session(subject)
+        elif kind == CONNECTION_CLOSE:
+            self.engine.close()
+            self.is_open = False
+        elif kind == TRANSPORT_ERROR:
+            log.warning("an AMQP 1.0 connection broke the protocol: %s", self.engine.failure)
+            self.is_failed = True
+        self.wake()
+        return None
+
+    async def _open(self) -> None:
+        hostname = self.engine.remote_hostname
+        is_vhost = hostname.startswith(VHOST_PREFIX)
+        name = hostname[len(VHOST_PREFIX) :] if is_vhost else "/"
+        try:
+            vhost = await self._services.vhost(name)
+            if not self._services.auth.may_enter(self._identity, name):
+                raise AccessRefused(
+                    f"user '{self._identity.name}' may not enter vhost '{name}'; grant it first"
+                )
+        except CoreError as error:
+            said = answer(error)
+            self.engine.close(said.condition, said.text)
+            self.wake()
+            return
+        self.terms = Terms(
+            self._settings,
+            vhost,
+            self._services.auth,
+            self._identity,
+            self.engine.remote_container,
+            self._services.clock,
+            self._owner,
+        )
+        self.is_open = True
+        self.engine.open(OFFERED, _product(self._settings))
+        self.wake()
+
+    async def _attach(self, handle: Handle) -> None:
+        try:
+            if not self.is_open:
+                raise Amqp10Error(NOT_ALLOWED, "the connection is not open")
+            limit = self._settings.max_links
+            if len(self.links) >= limit:
+                raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
+            await attach(self, handle)
+        except Amqp10Error as error:
+            pn.refuse_link(handle, error.condition, error.text)
+        except CoreError as error:
+            said = answer(error)
+            pn.refuse_link(handle, said.condition, said.text)
+        self.wake()
+
+    async def _end_link(self, handle: Handle, *, is_closed: bool) -> None:
+        link = self.links.pop(handle, None)
+        if link is not None:
+            await self._release(link, is_closed=is_closed)
+        if is_closed:
+            pn.close_link(handle)
+        else:
+            pn.detach_link(handle)
+        pn.free_link(handle)
+        self.wake()
+
+    async def _end_session(self, session: Handle) -> None:
+        for handle, link in list(self.links.items()):
+            if pn.session_of(handle) == session:
+                del self.links[handle]
+                await self._release(link, is_closed=False)
+                pn.free_link(handle)
+        pn.end_session(session)
+        pn.free_session(session)
+        self.wake()
+
+    async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
+        """The link's end in the core, and that of the queue that was only for it."""
+        self._settle_accepted()
+        link.close(is_lost=is_lost, is_closed=is_closed)
+        if isinstance(link, IncomingLink):
+            self.starved.discard(link)
+        elif isinstance(link, OutgoingLink):
+            self._stalled.discard(link)
+        for name in _queues_to_end(link, is_closed=is_closed):
+            queue = self.vhost.queues.get(name)
+            if queue is None or (queue.counts().consumers and queue.owner is None):
+                continue
+            try:
+                await self.vhost.delete_queue(name, owner=self._owner)
+            except CoreError as error:
+                log.warning("queue '%s' of a link that ended stays: %s", name, error)
+
+    def fail_link(self, handle: Handle, condition: str, text: str) -> None:
+        """Ends a link with an error; the session goes on. The peer's detach ends it for good."""
+        link = self.links.pop(handle, None)
+        if link is not None:
+            link.close(is_lost=False)
+            self.starved.discard(link)
+            self._stalled.discard(link)
+        pn.close_link(handle, condition, text)
+        self.wake()
+
+    def count_dropped(self, error: Amqp10Error) -> None:
+        """A settled transfer that was refused: its sender cannot be told."""
+        self.dropped += 1
+        if self.dropped == 1:
+            log.warning("a message that was sent settled is dropped: %s", error.text)
+
+    # --- flow
+
+    def starve(self, link: IncomingLink) -> None:
+        """No credit until the database has caught up."""
+        self.starved.add(link)
+
+    def feed(self) -> None:
+        """It has."""
+        starved, self.starved = self.starved, set()
+        for link in starved:
+            link.replenish()
+
+    def stall(self, link: OutgoingLink) -> None:
+        """The receiver's session takes no more for now."""
+        link.is_stalled = True
+        link.pause()
+        self._stalled.add(link)
+
+    def take_output(self) -> bytes:
+        data = self.engine.take_output()
+        if self._stalled:
+            for link in list(self._stalled):
+                if pn.waiting_bytes(link.session) < pn.LOW_WATER:
+                    self._stalled.discard(link)
+                    link.is_stalled = False
+                    link.resume()
+        return data
+
+    def block(self) -> None:
+        self.is_blocked = True
+        for link in self._senders():
+            link.pause()
+
+    def unblock(self) -> None:
+        self.is_blocked = False
+        for link in self._senders():
+            link.resume()
+
+    def _senders(self) -> list[OutgoingLink | BrowsingLink]:
+        return [link for link in self.links.values() if isinstance(link, SENDERS)]
+
+    # --- the end
+
+    def close(self, reason: str, condition: str = FORCED) -> None:
+        """The gateway's own goodbye."""
+        if not self.engine.is_closed:
+            self.engine.close(condition, reason)
+            self.wake()
+
+    async def lost(self, *, is_clean: bool) -> None:
+        """The connection is gone, with or without a word."""
+        links, self.links = self.links, {}
+        if self.is_failed:
+            is_clean = False
+        for link in links.values():
+            await self._release(link, is_closed=False, is_lost=not is_clean)
+        self.coordinator.end()
+        self.outgoing.clear()
+        self._committing.clear()
+        if hasattr(self, "terms"):
+            self.vhost.release_owner(self._owner)
+        self.engine.free()
+        # The cyclic collector runs seldom in the gateway: leave it no cycles.
+        self.wake = _nothing
+        del self.coordinator, self._owner
+
+
+def _nothing() -> None:
+    """Nobody listens any more."""
+
+
+def _queues_to_end(link: Link, *, is_closed: bool) -> list[str]:
+    if isinstance(link, IncomingLink):
+        return [link.temporary_queue] if link.temporary_queue else []
+    if isinstance(link, CoordinatorLink):
+        return []
+    supply = link.supply
+    ends = supply.is_temporary or (supply.is_kept and is_closed)
+    return [supply.queue] if ends else []
+
+
+def _product(settings: Settings) -> dict[object, object]:
+    return {
+        Symbol("product"): settings.product,
+        Symbol("version"): settings.version,
+        Symbol("platform"): "Python",
+        Symbol("information"): "AMQP 1.0 on PostgreSQL",
+    }

@@ -1,0 +1,220 @@
+"""From an address to something in the core: a place to publish to, a queue to consume from.
+
+Queues that a link needs are made here: those that an address asks for, temporary ones, and the
+queues behind subscriptions. Who may do that is asked here, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from protocols.amqp10.addresses import (
+    Address,
+    ExchangeAddress,
+    NameAddress,
+    QueueAddress,
+    check_publishable,
+    parse,
+    queue_address,
+    topic,
+)
+from protocols.amqp10.engine import Attach, Terminus
+from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, Amqp10Error
+from protocols.amqp10.terms import Terms
+from queue_core.auth import Action
+from queue_core.errors import QueueNotFound
+from queue_core.exchanges import ExchangeKind
+from queue_core.message import TOPIC_EXCHANGE
+from queue_core.specs import QueueSpec
+from queue_core.subscriptions import is_reserved
+
+SUBSCRIPTIONS: Final = "$subscription/"
+SHARED: Final = "shared"
+GLOBAL: Final = "global"
+# A subscriber that does not keep up loses its own oldest messages, and refuses nobody's.
+LIVE_LIMITS: Final = {"x-max-length-bytes": 64 * 1024 * 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sender's messages go."""
+
+    exchange: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """The queue that serves a receiver."""
+
+    queue: str
+    address: str  # as the receiver is told
+    is_temporary: bool = False  # goes with the link
+    is_subscription: bool = False  # all that is in it is for this subscription alone
+    is_kept: bool = False  # a durable subscription: ends when its link is closed, not detached
+
+
+# --- targets
+
+
+async def place_of(terms: Terms, address: str, capabilities: frozenset[str]) -> Place:
+    """Where messages to that address go. Raises Amqp10Error or CoreError."""
+    found = parse(address, capabilities)
+    match found:
+        case QueueAddress():
+            await _find_queue(terms, found)
+            return publishable(terms, Place("", found.name))
+        case ExchangeAddress():
+            check_publishable(found, address)
+            return publishable(terms, Place(found.exchange, found.key))
+        case NameAddress():
+            return publishable(terms, _named(terms, found.name))
+
+
+def relayed_place(terms: Terms, address: str) -> Place:
+    """As `place_of`, for one message: nothing is made."""
+    found = parse(address)
+    if isinstance(found, QueueAddress):
+        if found.name not in terms.vhost.queues:
+            raise Amqp10Error(NOT_FOUND, f"no queue '{found.name}' to relay to; declare it first")
+        return publishable(terms, Place("", found.name))
+    if isinstance(found, ExchangeAddress):
+        check_publishable(found, address)
+        return publishable(terms, Place(found.exchange, found.key))
+    return publishable(terms, _named(terms, found.name))
+
+
+def _named(terms: Terms, name: str) -> Place:
+    if name in terms.vhost.queues:
+        return Place("", name)
+    address = topic(name)
+    check_publishable(address, name)
+    return Place(address.exchange, address.key)
+
+
+def publishable(terms: Terms, place: Place) -> Place:
+    """Raises ExchangeNotFound or AccessRefused."""
+    exchange = terms.vhost.router.exchange(place.exchange)
+    if exchange.spec.kind is ExchangeKind.TOPIC:
+        terms.require(Action.WRITE, "topic", place.exchange, place.key)
+    else:
+        terms.require(Action.WRITE, "exchange", place.exchange)
+    return place
+
+
+async def _find_queue(terms: Terms, address: QueueAddress) -> None:
+    """Makes it, where the address asks for one that may be made."""
+    if address.name in terms.vhost.queues:
+        return
+    if not address.may_make:
+        raise QueueNotFound(
+            f"no queue '{address.name}' in vhost '{terms.vhost.name}'; declare it first, or attach "
+            "with the capability 'queue'"
+        )
+    check_name(address.name)
+    terms.require(Action.CONFIGURE, "queue", address.name)
+    await terms.vhost.declare_queue(QueueSpec.parse(address.name), None, terms.identity.name)
+
+
+def check_name(name: str) -> None:
+    if is_reserved(name) or name.startswith(("amq.", SUBSCRIPTIONS)):
+        raise Amqp10Error(
+            INVALID_FIELD, f"queue '{name}': such names are the gateway's own; choose another"
+        )
+
+
+async def temporary_queue(terms: Terms) -> str:
+    """A dynamic node: its name, to be deleted with its link."""
+    name = terms.vhost.new_name("amq.dynamic-")
+    spec = QueueSpec.parse(name, durable=False, exclusive=True)
+    await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name)
+    return name
+
+
+# --- sources
+
+
+async def supply_of(terms: Terms, attach: Attach) -> Supply:
+    """The queue to consume from, made where that is asked for. Raises Amqp10Error, CoreError."""
+    source = attach.source
+    if source.is_dynamic:
+        name = await temporary_queue(terms)
+        return Supply(name, queue_address(name), is_temporary=True)
+    if source.address is None:
+        return _recovered(terms, attach)
+    found = _source_address(terms, source)
+    if isinstance(found, QueueAddress):
+        terms.require(Action.READ, "queue", found.name)
+        await _find_queue(terms, found)
+        terms.vhost.queue(found.name, terms.owner)
+        return Supply(found.name, source.address)
+    return await _subscribe(terms, attach, found)
+
+
+def _source_address(terms: Terms, source: Terminus) -> QueueAddress | ExchangeAddress:
+    assert source.address is not None
+    found: Address = parse(source.address, source.capabilities)
+    if not isinstance(found, NameAddress):
+        return found
+    return QueueAddress(found.name) if found.name in terms.vhost.queues else topic(found.name)
+
+
+def subscription_name(terms: Terms, attach: Attach) -> str:
+    """By container and link, as JMS has it: shared ones may leave out the container, and append
+    something to the link's name that tells their members apart."""
+    capabilities = attach.source.capabilities
+    name = attach.name
+    if SHARED in capabilities:
+        name = name.partition("|")[0]
+    scope = "" if GLOBAL in capabilities else terms.container
+    return f"{SUBSCRIPTIONS}{quote(scope, safe='')}/{quote(name, safe='')}"
+
+
+def _recovered(terms: Terms, attach: Attach) -> Supply:
+    """A null source: the subscription that was made under these names before."""
+    name = subscription_name(terms, attach)
+    queue = terms.vhost.queues.get(name)
+    if queue is None:
+        raise Amqp10Error(
+            NOT_FOUND,
+            f"no subscription '{attach.name}' of container '{terms.container}'; attach with a "
+            "source to make one",
+        )
+    bindings = [each for each in terms.vhost.router.bindings_of(queue) if each.source]
+    address = f"topic://{bindings[0].key}" if bindings else queue_address(name)
+    terms.require(Action.READ, "topic", TOPIC_EXCHANGE, bindings[0].key if bindings else name)
+    return Supply(name, address, is_subscription=True, is_kept=True)
+
+
+async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> Supply:
+    vhost, source = terms.vhost, attach.source
+    exchange = vhost.router.exchange(address.exchange)
+    if exchange.spec.kind is ExchangeKind.TOPIC:
+        terms.require(Action.READ, "topic", address.exchange, address.key)
+    else:
+        terms.require(Action.READ, "exchange", address.exchange)
+    is_shared, is_durable = SHARED in source.capabilities, source.is_durable
+    named = is_shared or is_durable
+    name = subscription_name(terms, attach) if named else vhost.new_name()
+    if is_durable:
+        spec = QueueSpec.parse(name)
+    elif is_shared:
+        name += "/live"  # not to be mistaken for a durable one of the same name
+        spec = QueueSpec.parse(name, LIVE_LIMITS, durable=False, auto_delete=True)
+    else:
+        spec = QueueSpec.parse(name, LIVE_LIMITS, durable=False, exclusive=True)
+    queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name)
+    for each in vhost.router.bindings_of(queue):
+        if each.source and (each.source, each.key) != (address.exchange, address.key):
+            await vhost.unbind(each.source, queue, each.key)  # it subscribes to something else now
+    await vhost.bind(address.exchange, queue, address.key)
+    assert source.address is not None
+    return Supply(
+        name,
+        source.address,
+        is_temporary=not named,
+        is_subscription=True,
+        is_kept=is_durable,
+    )

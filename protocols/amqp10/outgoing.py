@@ -1,0 +1,206 @@
+"""Links out of the gateway: a consumer of a queue for each, its credit that of the link.
+
+The hot half of delivering works on whole lists and builds nothing that nobody keeps. What the
+receiver says of a delivery comes back through `machine`, by the delivery's handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10 import engine
+from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.engine import SECOND, Handle
+from protocols.amqp10.errors import RESOURCE_DELETED
+from protocols.amqp10.filters import ORIGINS
+from protocols.amqp10.nodes import Supply
+from queue_core.consumers import UNLIMITED, Consumer, Delivery
+from queue_core.errors import CoreError
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
+
+
+class OutgoingLink:
+    """Implements the core's `Sink`."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        handle: Handle,
+        supply: Supply,
+        *,
+        settles: bool,
+        receiver_mode: int,
+        max_size: int,
+        test: Callable[[Message], bool] | None,
+        is_stream: bool,
+    ) -> None:
+        self.machine = machine
+        self.handle = handle
+        self.session = engine.session_of(handle)
+        self.supply = supply
+        self.settles = settles  # sent settled: at most once
+        self.is_second = receiver_mode == SECOND
+        self.consumer: Consumer  # set as soon as the core has made it
+        self.no_local = False
+        self._max_size = max_size
+        self._test = test
+        self._is_stream = is_stream
+        self._clock = machine.terms.clock
+        self._vhost = machine.terms.vhost
+        self._next = 0
+        self._is_capped = False
+        self._is_draining = False
+        self.is_stalled = False
+        self.is_open = True
+
+    # --- credit
+
+    def on_flow(self) -> None:
+        """The receiver said how much it takes."""
+        self.sync_credit()
+        if engine.is_draining(self.handle) and not self._is_draining:
+            self._is_draining = True
+            self.consumer.drain(self._on_drained)
+
+    def sync_credit(self) -> None:
+        """The engine knows the credit; the core hands out by it, up to a bound of its own."""
+        if not self.is_open:
+            return
+        consumer = self.consumer
+        credit = engine.credit_of(self.handle)
+        room = UNLIMITED - len(consumer.unsettled)
+        self._is_capped = credit > room
+        if consumer.credit != min(credit, room):
+            consumer.set_credit(min(credit, room))
+
+    def _on_drained(self) -> None:
+        self._is_draining = False
+        if not self.is_open:
+            return
+        if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
+            self.on_flow()
+            return
+        engine.drained(self.handle)
+        self.consumer.credit = 0
+        self.machine.wake()
+
+    # --- deliveries
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        # Measured on 100-byte bodies: see docs/conformance/amqp10.md.
+        machine, handle, settles = self.machine, self.handle, self.settles
+        outgoing, send, now = machine.outgoing, engine.send, self._clock()
+        test, max_size = self._test, self._max_size
+        unwanted: list[Delivery] = []
+        number = self._next
+        for delivery in deliveries:
+            message = delivery.message
+            if test is not None and not test(message):
+                unwanted.append(delivery)
+                continue
+            header = header_of(message, now, not delivery.redelivered, delivery.failures)
+            data = whole(message, header, delivery.offset if self._is_stream else None)
+            if max_size and len(data) > max_size:
+                self._refuse(delivery, len(data))
+                continue
+            number += 1
+            sent = send(handle, number, data)
+            if settles:
+                engine.settle(sent)
+            else:
+                outgoing[sent] = delivery
+        self._next = number
+        machine.wake()
+        if unwanted:
+            self._drop(unwanted)
+        if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
+            machine.stall(self)
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        if self._test is not None and not self._test(message):
+            return
+        header = header_of(message, self._clock(), True, 0)
+        data = whole(message, header, None)
+        if self._max_size and len(data) > self._max_size:
+            self._vhost.house.counters.dropped_rejected += 1
+            return
+        consumer.credit -= 1
+        self._next = number = self._next + 1
+        engine.settle(engine.send(self.handle, number, data))
+        self.machine.wake()
+        if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
+            self.machine.stall(self)
+
+    def _drop(self, unwanted: list[Delivery]) -> None:
+        """A subscription's filter did not let them through: they were for nobody else."""
+        self._vhost.settle([each for each in unwanted if each.is_open], ACCEPTED)
+        self.sync_credit()
+
+    def _refuse(self, delivery: Delivery, size: int) -> None:
+        reason = f"{size} bytes are more than the receiver's max-message-size of {self._max_size}"
+        if delivery.is_open:
+            self._vhost.settle([delivery], Verdict(Outcome.REJECTED, reason=reason))
+        self.sync_credit()
+
+    def on_settled(self) -> None:
+        if self._is_capped:
+            self.sync_credit()
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        """The queue is gone."""
+        if self.is_open:
+            self.machine.fail_link(self.handle, RESOURCE_DELETED, str(reason))
+
+    # --- the socket
+
+    def pause(self) -> None:
+        self.consumer.pause()
+
+    def resume(self) -> None:
+        if self.is_open and not self.is_stalled and not self.machine.is_blocked:
+            self.consumer.resume()
+
+    def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
+        """What the receiver had comes back: counted as failed if its connection was lost."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self.no_local:
+            ORIGINS.askers -= 1
+        outgoing = self.machine.outgoing
+        for sent in [h for h, d in outgoing.items() if d.consumer is self.consumer]:
+            del outgoing[sent]
+        self._vhost.end_consumer(self.consumer, FAILED if is_lost else RELEASED)
+
+
+OUTCOMES: Final[dict[int, Verdict]] = {
+    engine.ACCEPTED: ACCEPTED,
+    engine.RELEASED: RELEASED,
+}
+
+
+def verdict_of(state: int, delivery: Handle) -> Verdict:
+    """What a receiver's state means. One that settles without a word has not said that it is
+    done with the message."""
+    known = OUTCOMES.get(state)
+    if known is not None:
+        return known
+    if state == engine.REJECTED:
+        reason = engine.rejection(delivery)
+        return Verdict(Outcome.REJECTED, reason=reason) if reason else REJECTED
+    if state == engine.MODIFIED:
+        failed, undeliverable, _ = engine.modification(delivery)
+        return modified(failed=failed, undeliverable=undeliverable)
+    return RELEASED
+
+
+def modified(*, failed: bool, undeliverable: bool) -> Verdict:
+    outcome = Outcome.MODIFIED if failed else Outcome.RELEASED
+    return Verdict(outcome, undeliverable_here=undeliverable)
