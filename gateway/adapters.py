@@ -1,0 +1,116 @@
+"""The adapters, filled from the configuration: which class serves which listener, with what.
+
+Answers for turning our configuration into the settings of each adapter and of the manager. It must
+not know how any of them works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
+from gateway.config import Config
+from gateway.connections import Connections
+from gateway.listeners import ProtocolFactory
+from protocols.amqp091 import connection as amqp091
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.properties import FORM as AMQP_091_FORM
+from protocols.amqp091.settings import Settings as Amqp091Settings
+from protocols.amqp10 import connection as amqp10
+from protocols.amqp10.properties import FORM as AMQP_10_FORM
+from protocols.amqp10.settings import Settings as Amqp10Settings
+from protocols.mqtt import connection as mqtt
+from protocols.mqtt import websocket
+from protocols.mqtt.broker import Broker
+from protocols.mqtt.properties import FORMS as MQTT_FORMS
+from protocols.mqtt.settings import Settings as MqttSettings
+from queue_core.manager import Manager, ManagerSettings
+from queue_core.session import SessionSettings
+from queue_core.store.database import StoreSettings
+from queue_core.store.segments import SegmentLimits
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 10.0
+
+# How each protocol writes properties, for messages that are read back.
+FORMS = (*MQTT_FORMS, AMQP_091_FORM, AMQP_10_FORM)
+
+
+def manager_settings(config: Config) -> ManagerSettings:
+    storage = config.storage
+    return ManagerSettings(
+        cache_bytes=storage.cache_bytes,
+        poll_interval=storage.outbox_poll_interval,
+        store=StoreSettings(
+            write_buffer_bytes=storage.write_buffer_bytes,
+            pool_size=config.database.pool_size,
+            segments=SegmentLimits(bytes=storage.segment_bytes, age=storage.segment_age),
+        ),
+        sessions=SessionSettings(offline_messages=config.session.max_offline_queue_size),
+    )
+
+
+class Adapters:
+    """All of them on one manager. `start` them before the first connection, `stop` them after the
+    last."""
+
+    def __init__(self, config: Config, manager: Manager, connections: Connections) -> None:
+        self._mqtt = Broker(manager, mqtt_settings(config))
+        amqp091_counters = Amqp091Counters()
+        self.counters: dict[str, object] = {
+            "mqtt": self._mqtt.counters,
+            "amqp091": amqp091_counters,
+        }
+
+        def factory(name: str, kind: type[Any], *arguments: object) -> Callable[[], Any]:
+            tracked = connections.tracked(name, kind)
+            return lambda: tracked(*arguments)
+
+        old = factory(
+            "amqp091", amqp091.Connection, manager, amqp091_settings(config), amqp091_counters
+        )
+        new = factory("amqp10", amqp10.Connection, manager, amqp10_settings(config))
+        by_header = {AMQP_091: old, AMQP_10: new, AMQP_10_SASL: new}
+        self.factories: dict[str, ProtocolFactory] = {
+            "mqtt": factory("mqtt", mqtt.Connection, self._mqtt),
+            "mqtt_ws": factory("mqtt_ws", websocket.Connection, self._mqtt),
+            "amqp": lambda: AmqpPort(by_header),
+        }
+
+    def start(self) -> None:
+        self._mqtt.start()
+
+    async def stop(self, reason: str) -> None:
+        """Returns when what the last connections left behind is written."""
+        try:
+            await asyncio.wait_for(self._mqtt.stop(reason), STOP_SECONDS)
+        except TimeoutError:
+            logger.warning("MQTT sessions could not be detached in %.0f s", STOP_SECONDS)
+
+
+def mqtt_settings(config: Config) -> MqttSettings:
+    listener = config.listeners.mqtt_ws
+    return MqttSettings(
+        max_message_size=config.broker.max_message_size,
+        max_qos=config.broker.max_qos,
+        async_fan_out=config.broker.async_fan_out,
+        fan_out_workers=config.broker.fan_out_workers,
+        max_inflight=config.session.max_inflight_messages,
+        pends_overflow=config.session.inflight_overflow == "pending",
+        pending_queue_size=config.session.pending_queue_size,
+        path=listener.path if listener is not None else "/mqtt",
+    )
+
+
+def amqp091_settings(config: Config) -> Amqp091Settings:
+    return Amqp091Settings(
+        strict=config.amqp091.strict, max_message_size=config.broker.max_message_size
+    )
+
+
+def amqp10_settings(config: Config) -> Amqp10Settings:
+    return Amqp10Settings(max_message_size=config.broker.max_message_size)

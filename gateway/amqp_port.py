@@ -1,0 +1,92 @@
+"""One port for two protocols of one name: AMQP 0.9.1 and 1.0, told apart by the first eight bytes.
+
+Answers for the protocol header only; whoever it belongs to gets the transport, and the header too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from gateway.connections import Connection
+
+logger = logging.getLogger(__name__)
+
+HEADER_BYTES: Final = 8
+HEADER_SECONDS: Final = 10.0
+AMQP_091: Final = b"AMQP\x00\x00\x09\x01"
+AMQP_10: Final = b"AMQP\x00\x01\x00\x00"
+AMQP_10_SASL: Final = b"AMQP\x03\x01\x00\x00"
+PREFERRED: Final = (AMQP_091, AMQP_10)
+
+# What people send to this port by mistake.
+MISTAKES: Final = (
+    (b"\x16\x03", "TLS: set listeners.amqp.tls, or connect without TLS"),
+    (b"GET ", "HTTP: the management listener has another port"),
+    (b"POST", "HTTP: the management listener has another port"),
+    (b"\x10", "MQTT: that listener has another port"),
+)
+
+Factory = Callable[[], Connection]
+
+
+class AmqpPort(asyncio.Protocol):
+    """Lives until the header is there."""
+
+    def __init__(self, protocols: Mapping[bytes, Factory]) -> None:
+        self._protocols = protocols
+        self._start = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HEADER_SECONDS, self._refuse, "no protocol header in time")
+
+    def data_received(self, data: bytes) -> None:
+        self._start += data
+        if len(self._start) < HEADER_BYTES:
+            if not AMQP_091.startswith(self._start[:4]):
+                self._refuse(_mistake(self._start))
+            return
+        factory = self._protocols.get(self._start[:HEADER_BYTES])
+        if factory is None:
+            self._refuse(_mistake(self._start))
+            return
+        self._stop_timer()
+        connection = factory()
+        self._transport.set_protocol(connection)  # type: ignore[arg-type]
+        connection.connection_made(self._transport)
+        connection.data_received(self._start)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_timer()
+
+    def _refuse(self, why: str) -> None:
+        """Both standards say: answer with a header that is supported, and close."""
+        self._stop_timer()
+        if self._transport.is_closing():
+            return
+        peer = self._transport.get_extra_info("peername")
+        logger.warning("AMQP connection from %s refused: %s", peer, why)
+        answers = PREFERRED if self._start[4:6] != b"\x00\x01" else reversed(PREFERRED)
+        for header in answers:
+            if header in self._protocols:
+                self._transport.write(header)
+                break
+        self._transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _mistake(start: bytes) -> str:
+    for prefix, words in MISTAKES:
+        if start.startswith(prefix):
+            return f"it speaks {words}"
+    return f"it begins with {start[:HEADER_BYTES]!r}, which is no protocol that is served here"

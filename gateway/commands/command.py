@@ -1,0 +1,89 @@
+"""What every command has in common: how it is registered, and how it fails.
+
+Knows no command. A command is a function from its options and the configuration to an exit code;
+what it cannot do it raises as a CommandError, and main prints that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from gateway.config import Config
+
+# argparse gives the class no public name.
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.Namespace, Config], Coroutine[Any, Any, int]]
+
+WAY_TO_CONFIGURE = (
+    "Every key can also be set as an environment variable, such as HOWDAH_DATABASE__URL."
+)
+
+
+class CommandError(Exception):
+    """The command cannot be done; says why and what to do."""
+
+
+def add_command(
+    commands: Commands, name: str, run: Run, summary: str, *paragraphs: str
+) -> argparse.ArgumentParser:
+    """A parser for one command; its help is its documentation."""
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description="\n\n".join(
+            map(_wrapped, (f"{summary[0].upper()}{summary[1:]}.", *paragraphs))
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_config(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _wrapped(paragraph: str) -> str:
+    """Lines of a sensible length; what has lines of its own is an example, and keeps them."""
+    return paragraph if "\n" in paragraph else textwrap.fill(paragraph, 79)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"YAML file with the configuration. {WAY_TO_CONFIGURE}",
+    )
+
+
+def add_family(commands: Commands, name: str, summary: str) -> Commands:
+    """A command with commands of its own, as `howdah queue list`."""
+    parser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    return parser.add_subparsers(dest="subcommand", required=True, metavar="command")
+
+
+def add_vhost(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vhost", default="/", metavar="NAME", help="virtual host (default: /)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for machines: JSON")
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """An argument type: a number from `least` on."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected a number from {least} on, got '{text}'")
+        return number
+
+    return read

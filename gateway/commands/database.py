@@ -1,0 +1,129 @@
+"""How a command reaches the database: by `database.url`, or the private PostgreSQL in data_dir.
+
+The private one is used where it runs; where no gateway runs it, it is started for as long as the
+command takes. Knows nothing of what a command asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from gateway.commands.command import CommandError
+from gateway.config import Config
+from gateway.database import (
+    DatabaseError,
+    bring_up_to_date,
+    private_server,
+    reaching,
+    unusable,
+)
+from gateway.postgres_cluster import DATABASE, HOST, ROLE
+from gateway.postgres_errors import DataDirInUse
+from queue_core.store import operations
+from queue_core.store.operations import Operations
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+CONNECT_SECONDS = 10
+
+
+@asynccontextmanager
+async def database_url(config: Config, *, make: bool = False) -> AsyncIterator[str]:
+    """The URL of the database, which runs at least until the end of the block. With `make`, a
+    private one is made where there is none yet."""
+    if config.database.url is not None:
+        yield config.database.url
+        return
+    data_dir = _absolute(config.data_dir)
+    if not make and not _holds_database(data_dir):
+        raise CommandError(
+            f"there is no database in data_dir {data_dir}: start the gateway there with "
+            "`howdah serve`, name its configuration with --config, or set database.url"
+        )
+    async with AsyncExitStack() as stack:
+        try:
+            url = (await stack.enter_async_context(private_server(config))).url
+        except DataDirInUse:
+            url = _url_of_running(data_dir)
+        yield url
+
+
+def _absolute(data_dir: Path) -> Path:
+    return data_dir.absolute()
+
+
+def _holds_database(data_dir: Path) -> bool:
+    return (data_dir / "postgres").exists()
+
+
+def _url_of_running(data_dir: Path) -> str:
+    try:
+        port = int((data_dir / "postgres.port").read_text())
+        password = (data_dir / "postgres.password").read_text().strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(
+            f"the gateway in {data_dir} runs, but its database cannot be found: {reason}: "
+            "run this as the user who started the gateway, or wait until it says ready"
+        ) from error
+    return f"postgresql://{ROLE}:{password}@{HOST}:{port}/{DATABASE}"
+
+
+@asynccontextmanager
+async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
+    """One connection for one command."""
+    async with database_url(config) as url:
+        try:
+            connection = await operations.connect(url, "howdah command", CONNECT_SECONDS)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise unusable(url, error) from error
+        try:
+            yield connection
+        except asyncpg.InvalidSchemaNameError as error:
+            raise CommandError(
+                "the database has no schema howdah yet: run `howdah migrate`"
+            ) from error
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise CommandError(
+                f"{error}: ask a DBA for GRANT howdah_operator, or use the login of the gateway"
+            ) from error
+        except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
+            raise DatabaseError(f"the database went away: {error}: try again") from error
+        finally:
+            await connection.close(timeout=CONNECT_SECONDS)
+
+
+@asynccontextmanager
+async def operating(config: Config) -> AsyncIterator[Operations]:
+    async with connected(config) as connection:
+        yield Operations(connection)
+
+
+@asynccontextmanager
+async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[AsyncEngine]:
+    """For the cold paths of the store. With `make`, database and schema are made where missing."""
+    # A quarter of a second that the other commands do without.
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
+
+    async with database_url(config, make=make) as url:
+        if make and (config.database.url is None or config.database.migrate):
+            await bring_up_to_date(url)
+
+        async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
+            return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+
+        engine = create_async_engine(
+            "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool
+        )
+        try:
+            async with reaching(url):
+                yield engine
+        finally:
+            await engine.dispose()

@@ -1,0 +1,119 @@
+"""`howdah doctor`: what is wrong with this configuration, database, disk and clock.
+
+Gathers findings and prints them; the questions to the database are queue_core.store.diagnosis.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import socket
+from pathlib import Path
+
+from gateway.commands.command import CommandError, Commands, add_command, add_json
+from gateway.commands.database import connected
+from gateway.commands.tables import print_json
+from gateway.config import Config, Listener
+from gateway.config_source import ConfigError
+from gateway.database import DatabaseError
+from gateway.listeners import cannot_listen
+from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.tls import server_context
+from queue_core.store.findings import Finding, Level, fail, ok, warn
+from queue_core.store.operations import Operations
+
+MIB = 1024 * 1024
+LEAST_FREE_BYTES = 256 * MIB
+LITTLE_FREE_BYTES = 2048 * MIB
+LEAST_FILES = 4096
+
+
+def register(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "doctor",
+        doctor,
+        "say what is wrong with the configuration, the database, the disk and the clock",
+        "Changes nothing, and may be run beside a running gateway. Ends with 1 if something FAILs.",
+    )
+    add_json(parser)
+
+
+async def doctor(options: argparse.Namespace, config: Config) -> int:
+    from queue_core.store.diagnosis import examine
+
+    findings = ok(f"configuration: {options.config or 'defaults and environment'}")
+    findings += disk(Path(config.data_dir)) + open_files()
+    is_served = False
+    try:
+        async with connected(config) as connection:
+            findings += await examine(connection)
+            is_served = await Operations(connection).is_served()
+    except (CommandError, DatabaseError, EmbeddedPostgresError) as error:
+        findings.append(fail("the database cannot be examined", str(error)))
+    findings += listeners(config, is_served=is_served)
+    if options.json:
+        print_json(findings)
+    else:
+        for finding in findings:
+            print(f"{finding.level:<5}{finding.what}")
+            if finding.way_out:
+                print(f"     -> {finding.way_out}")
+    return int(any(finding.level is Level.FAIL for finding in findings))
+
+
+def disk(data_dir: Path) -> list[Finding]:
+    """Of the folder that exists, or will."""
+    place = data_dir.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    what = f"{free // MIB} MiB free on the file system of data_dir {data_dir}"
+    if free < LEAST_FREE_BYTES:
+        return [fail(what, "make room: PostgreSQL stops when the disk is full")]
+    if free < LITTLE_FREE_BYTES:
+        return [warn(what, "make room, or move data_dir to a larger disk")]
+    if not os.access(place, os.W_OK):
+        return [fail(f"data_dir {data_dir} is not writable", "chown it, or choose another")]
+    return ok(what)
+
+
+def open_files() -> list[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
+        return [
+            warn(
+                f"at most {hard} files may be open, and each connection is one",
+                "ulimit -Hn 65536, or LimitNOFILE=65536 in the systemd unit",
+            )
+        ]
+    return ok("enough files may be open")
+
+
+def listeners(config: Config, *, is_served: bool) -> list[Finding]:
+    findings = []
+    for name, listener in config.listeners.enabled().items():
+        try:
+            if listener.tls is not None:
+                server_context(name, listener.tls)
+            if not is_served:
+                _try_to_bind(name, listener)
+        except ConfigError as error:
+            findings.append(fail(str(error), "change it in the configuration"))
+    if findings:
+        return findings
+    return ok("listeners: " + ("the gateway is running" if is_served else "every port is free"))
+
+
+def _try_to_bind(name: str, listener: Listener) -> None:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise cannot_listen(name, listener, error) from error

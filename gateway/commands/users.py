@@ -1,0 +1,194 @@
+"""`howdah user`: who may log in, and what they may do.
+
+A running gateway notices changes within a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from gateway.commands.command import (
+    CommandError,
+    Commands,
+    add_command,
+    add_family,
+    add_json,
+    add_vhost,
+)
+from gateway.commands.database import engine_for
+from gateway.commands.tables import print_json, print_table
+from gateway.config import Config
+from queue_core.accounts import Permission, Roll, TopicPermission
+from queue_core.passwords import hash_password
+
+if TYPE_CHECKING:
+    from queue_core.store.users import Users
+
+ALL = ".*"
+PATTERNS = (
+    "Permissions are regular expressions on names of queues and exchanges, as in RabbitMQ: '.*' is "
+    "everything, '' nothing, '^orders-' what begins so; the default exchange is amq.default."
+)
+
+
+def register(commands: Commands) -> None:
+    family = add_family(commands, "user", "who may log in, and what they may do")
+    parser = add_command(
+        family,
+        "add",
+        add_user,
+        "make a user, or give one a new password",
+        "The password is asked for, or read from the first line of standard input: never from the "
+        "command line, where every user of the machine could see it.",
+        "A new user may do everything in virtual host / unless --no-permissions is given.",
+    )
+    parser.add_argument("name", help="login name")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG", help="what it may manage; may be repeated"
+    )
+    parser.add_argument("--no-password", action="store_true", help="no login by password")
+    parser.add_argument(
+        "--no-permissions", action="store_true", help="grant nothing; see `howdah user grant`"
+    )
+    parser = add_command(family, "list", list_users, "all users and their permissions")
+    add_json(parser)
+    parser = add_command(family, "remove", remove_user, "remove a user with its permissions")
+    parser.add_argument("name", help="login name")
+    _register_grants(family)
+
+
+def _register_grants(family: Commands) -> None:
+    parser = add_command(
+        family,
+        "grant",
+        grant,
+        "say what a user may do in a virtual host, in place of what it might before",
+        PATTERNS,
+        "With --topic-exchange, the expressions are on routing keys of that exchange (amq.topic "
+        "for MQTT topics, with dots for slashes), where {username}, {vhost} and {client_id} stand "
+        "for the client's own.",
+    )
+    parser.add_argument("name", help="login name")
+    add_vhost(parser)
+    parser.add_argument("--configure", metavar="REGEX", help="declare and delete (default: '.*')")
+    parser.add_argument("--write", default=ALL, metavar="REGEX", help="publish (default: '.*')")
+    parser.add_argument("--read", default=ALL, metavar="REGEX", help="consume (default: '.*')")
+    parser.add_argument("--topic-exchange", metavar="NAME", help="a rule for its routing keys")
+    parser = add_command(
+        family, "revoke", revoke, "take back everything that a user may do in a virtual host"
+    )
+    parser.add_argument("name", help="login name")
+    add_vhost(parser)
+
+
+@asynccontextmanager
+async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users]:
+    from queue_core.store.users import Users
+
+    async with engine_for(config, make=make) as engine:
+        yield Users(engine)
+
+
+async def add_user(options: argparse.Namespace, config: Config) -> int:
+    password_hash = None if options.no_password else hash_password(_password(options.name))
+    async with users_of(config, make=True) as users:
+        is_new = await users.put(options.name, password_hash, options.tag)
+        if is_new and not options.no_permissions:
+            await users.grant(options.name, "/", Permission(ALL, ALL, ALL))
+    print(f"user '{options.name}' {'made' if is_new else 'changed'}")
+    return 0
+
+
+def _password(name: str) -> str:
+    if sys.stdin.isatty():
+        password = getpass.getpass(f"Password of {name}: ")
+        if password != getpass.getpass("Again: "):
+            raise CommandError("the two passwords differ: try again")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise CommandError(
+            "the password is empty: type one, pipe one in, or give --no-password for a user that "
+            "logs in by other means"
+        )
+    return password
+
+
+async def list_users(options: argparse.Namespace, config: Config) -> int:
+    async with engine_for(config) as engine:
+        from queue_core.store.users import StoredRoll
+
+        roll = await StoredRoll(engine).read()
+    if options.json:
+        print_json([_as_json(roll, name) for name in sorted(roll.users)])
+    else:
+        _print_roll(roll)
+    return 0
+
+
+def _as_json(roll: Roll, name: str) -> dict[str, object]:
+    user = roll.users[name]
+    return {
+        "name": name,
+        "tags": sorted(user.tags),
+        "has_password": user.password_hash is not None,
+        "permissions": {
+            v: given for (owner, v), given in roll.permissions.items() if owner == name
+        },
+        "topic_permissions": [
+            {"vhost": vhost, "exchange": exchange, "rule": rule}
+            for (owner, vhost, exchange), rule in roll.topic_permissions.items()
+            if owner == name
+        ],
+    }
+
+
+def _print_roll(roll: Roll) -> None:
+    rows = []
+    for name in sorted(roll.users):
+        tags = ",".join(sorted(roll.users[name].tags)) or None
+        granted = {vhost: p for (owner, vhost), p in roll.permissions.items() if owner == name}
+        for vhost, p in sorted(granted.items()):
+            rows.append((name, tags, vhost, p.configure, p.write, p.read))
+        if not granted:
+            rows.append((name, tags, "-", "-", "-", "-"))
+    print_table(("user", "tags", "vhost", "configure", "write", "read"), rows)
+
+
+async def remove_user(options: argparse.Namespace, config: Config) -> int:
+    async with users_of(config) as users:
+        if not await users.remove(options.name):
+            raise CommandError(f"there is no user '{options.name}': see `howdah user list`")
+    print(f"user '{options.name}' removed")
+    return 0
+
+
+async def grant(options: argparse.Namespace, config: Config) -> int:
+    if options.topic_exchange is not None and options.configure is not None:
+        raise CommandError("--configure has no meaning for routing keys: leave it out")
+    configure = ALL if options.configure is None else options.configure
+    async with users_of(config) as users:
+        if options.topic_exchange is None:
+            given = Permission(configure, options.write, options.read)
+            await users.grant(options.name, options.vhost, given)
+        else:
+            rule = TopicPermission(options.write, options.read)
+            await users.grant_topic(options.name, options.vhost, options.topic_exchange, rule)
+    print(f"user '{options.name}' granted in virtual host '{options.vhost}'")
+    return 0
+
+
+async def revoke(options: argparse.Namespace, config: Config) -> int:
+    async with users_of(config) as users:
+        if not await users.revoke(options.name, options.vhost):
+            raise CommandError(
+                f"user '{options.name}' has no permissions in virtual host '{options.vhost}': "
+                "see `howdah user list`"
+            )
+    print(f"user '{options.name}' has no permissions in virtual host '{options.vhost}' any more")
+    return 0

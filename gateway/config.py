@@ -1,0 +1,274 @@
+"""The configuration: every key, its default, and what must hold between keys.
+
+Answers for the contract with whoever runs the gateway. It must not act on any of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from gateway.config_reader import read_config
+from gateway.config_source import ConfigError
+from gateway.quantities import Duration, Size
+
+__all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of keys; none that is not honoured, none that may be misspelt."""
+
+
+class Database(Section, frozen=True, kw_only=True):
+    url: Annotated[
+        str | None,
+        Meta(
+            description="PostgreSQL to use; without it the gateway runs a private one in data_dir"
+        ),
+    ] = None
+    migrate: Annotated[
+        bool,
+        Meta(description="bring the schema up to date at the start; false: wait for a DBA to"),
+    ] = True
+    pool_size: Annotated[
+        int, Meta(ge=2, le=100, description="connections to PostgreSQL, the writer's included")
+    ] = 8
+
+
+class Postgres(Section, frozen=True, kw_only=True):
+    """The private PostgreSQL."""
+
+    bin_dir: Annotated[
+        Path | None,
+        Meta(description="folder with postgres and initdb, instead of the packaged ones"),
+    ] = None
+    settings: Annotated[
+        dict[str, str | int | float | bool],
+        Meta(description="settings of the server, such as shared_buffers: 1GB"),
+    ] = {}
+
+
+class Tls(Section, frozen=True, kw_only=True):
+    cert: Annotated[Path, Meta(description="certificate chain, PEM")]
+    key: Annotated[Path, Meta(description="private key, PEM")]
+    ca: Annotated[Path | None, Meta(description="authorities that sign clients, PEM")] = None
+    verify_client: Annotated[
+        bool, Meta(description="whether a client must show a certificate signed by ca")
+    ] = False
+
+
+class Listener(Section, frozen=True, kw_only=True):
+    port: Annotated[int, Meta(ge=0, le=65535, description="TCP port; 0 takes any free one")]
+    host: Annotated[str, Meta(description="address to listen on")] = "127.0.0.1"
+    tls: Annotated[Tls | None, Meta(description="plain TCP without it")] = None
+
+
+class WebSocketListener(Listener, frozen=True, kw_only=True):
+    path: Annotated[str, Meta(pattern="^/", description="where the upgrade is accepted")] = "/mqtt"
+
+
+class Listeners(Section, frozen=True, kw_only=True):
+    """Set one to null to switch it off."""
+
+    mqtt: Listener | None = Listener(port=1883)
+    mqtt_ws: WebSocketListener | None = WebSocketListener(port=8083)
+    amqp: Listener | None = Listener(port=5672)
+    management: Listener | None = Listener(port=15672)
+
+    def enabled(self) -> dict[str, Listener]:
+        """By name, in this order."""
+        every = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: listener for name, listener in every.items() if listener is not None}
+
+
+class Auth(Section, frozen=True, kw_only=True):
+    """Left out, both hold for peers on loopback only; set, they hold for every peer."""
+
+    allow_anonymous: Annotated[
+        bool | None, Meta(description="clients without credentials; left out: from loopback only")
+    ] = None
+    guest: Annotated[
+        bool | None,
+        Meta(description="user guest with password guest; left out: from loopback only"),
+    ] = None
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.allow_anonymous is not None and self.guest is not None
+
+    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+        return is_loopback if self.allow_anonymous is None else self.allow_anonymous
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return is_loopback if self.guest is None else self.guest
+
+
+class Broker(Section, frozen=True, kw_only=True):
+    max_message_size: Annotated[
+        Size, Meta(extra={"min": Size(KIB)}, description="largest message from any protocol")
+    ] = Size(16 * MIB)
+    max_qos: Annotated[int, Meta(ge=0, le=2, description="highest MQTT QoS granted")] = 2
+    async_fan_out: Annotated[
+        bool,
+        Meta(description="deliver to subscribers from workers instead of the publisher's turn"),
+    ] = False
+    fan_out_workers: Annotated[
+        int, Meta(ge=0, le=64, description="workers of async_fan_out; 0: one for each core")
+    ] = 0
+
+
+class Session(Section, frozen=True, kw_only=True):
+    max_inflight_messages: Annotated[
+        int, Meta(ge=1, le=65535, description="unacknowledged messages a session may have")
+    ] = 1000
+    inflight_overflow: Annotated[
+        Literal["backpressure", "pending"],
+        Meta(description="when it has them: hold the queue back, or keep more in a pending queue"),
+    ] = "backpressure"
+    pending_queue_size: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="messages in a session's pending queue")
+    ] = 1000
+    max_offline_queue_size: Annotated[
+        int, Meta(ge=0, description="messages kept for a session that is away")
+    ] = 100_000
+
+
+class Amqp091(Section, frozen=True, kw_only=True):
+    strict: Annotated[
+        bool,
+        Meta(description="no pub/sub fallback of the default exchange, no consuming of patterns"),
+    ] = False
+
+
+class Storage(Section, frozen=True, kw_only=True):
+    segment_bytes: Annotated[
+        Size,
+        Meta(extra={"min": Size(MIB)}, description="a segment of messages is cut at this size"),
+    ] = Size(256 * MIB)
+    segment_age: Annotated[
+        Duration, Meta(extra={"min": Duration(1)}, description="and at this age")
+    ] = Duration(3600)
+    cache_bytes: Annotated[
+        Size,
+        Meta(extra={"min": Size(MIB)}, description="memory for committed, undelivered messages"),
+    ] = Size(32 * MIB)
+    write_buffer_bytes: Annotated[
+        Size,
+        Meta(extra={"min": Size(MIB)}, description="memory for messages that wait for a commit"),
+    ] = Size(64 * MIB)
+    outbox_poll_interval: Annotated[
+        Duration,
+        Meta(extra={"min": Duration(0.01)}, description="how often SQL's messages are looked for"),
+    ] = Duration(0.1)
+
+
+class Log(Section, frozen=True, kw_only=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="least severity shown")
+    ] = "info"
+    format: Annotated[
+        Literal["text", "json"], Meta(description="for people, or one JSON object a line")
+    ] = "text"
+
+
+class Config(Section, frozen=True, kw_only=True):
+    data_dir: Annotated[Path, Meta(description="the gateway's own files")] = Path("howdah-data")
+    database: Database = Database()
+    postgres: Postgres = Postgres()
+    listeners: Listeners = Listeners()
+    auth: Auth = Auth()
+    broker: Broker = Broker()
+    session: Session = Session()
+    amqp091: Amqp091 = Amqp091()
+    storage: Storage = Storage()
+    log: Log = Log()
+
+
+def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """The file with the environment laid over it, checked as a whole."""
+    config = read_config(Config, path, environ)
+    problems = [
+        *_database_problems(config),
+        *_listener_problems(config.listeners),
+        *_broker_problems(config),
+    ]
+    if problems:
+        source = str(path) if path is not None else "configuration"
+        raise ConfigError([f"{source}: {problem}" for problem in problems])
+    return config
+
+
+def require_safe_listeners(config: Config, *, has_users: bool) -> None:
+    """Nobody opens a gateway to the network without having said who may come in."""
+    if has_users or config.auth.is_explicit:
+        return
+    problems = [
+        f"listeners.{name}.host: {listener.host} is reachable from other machines, and nobody said "
+        "who may come in: create users, or set both auth.allow_anonymous and auth.guest, "
+        "or listen on 127.0.0.1"
+        for name, listener in config.listeners.enabled().items()
+        if not is_loopback(listener.host)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine's own; names other than localhost are taken for strangers."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _database_problems(config: Config) -> list[str]:
+    url = config.database.url
+    if url is None:
+        return []
+    problems = []
+    # The value is not shown: it holds a password.
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        problems.append("database.url: expected postgresql://user:password@host:port/database")
+    if config.postgres != Postgres():
+        problems.append(
+            "postgres: is for the private PostgreSQL, which database.url replaces: leave one out"
+        )
+    return problems
+
+
+def _listener_problems(listeners: Listeners) -> list[str]:
+    problems = []
+    taken: dict[tuple[str, int], str] = {}
+    for name, listener in listeners.enabled().items():
+        place = (listener.host, listener.port)
+        if listener.port and place in taken:
+            other = f"listeners.{taken[place]}"
+            problems.append(f"listeners.{name}.port: {listener.port} is taken by {other} already")
+        taken[place] = name
+        if listener.tls is not None and listener.tls.verify_client and listener.tls.ca is None:
+            key = f"listeners.{name}.tls.verify_client"
+            problems.append(f"{key}: needs ca, the authorities that sign clients")
+    return problems
+
+
+def _broker_problems(config: Config) -> list[str]:
+    problems = []
+    broker, storage = config.broker, config.storage
+    if broker.fan_out_workers and not broker.async_fan_out:
+        problems.append("broker.fan_out_workers: needs async_fan_out: true")
+    for name in ("write_buffer_bytes", "cache_bytes", "segment_bytes"):
+        size = getattr(storage, name)
+        if size < broker.max_message_size:
+            problems.append(
+                f"storage.{name}: {size} does not hold one message of "
+                f"broker.max_message_size ({broker.max_message_size})"
+            )
+    return problems

@@ -1,0 +1,142 @@
+"""What a field of the configuration takes: its type, its limits, its words for people.
+
+Answers for one field at a time, from the type annotations of the sections. It must not know any
+section, any file or any environment.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gateway.quantities import Duration, Size
+
+_WORDS: Final[dict[object, str]] = {
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    Size: "a size such as 16MiB",
+    Duration: "a duration such as 30s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One key of a section."""
+
+    name: str
+    annotation: object
+    kind: object  # the bare type, without limits and without None
+    is_optional: bool
+    meta: msgspec.Meta
+    default: object
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is msgspec.NODEFAULT
+
+    @property
+    def section(self) -> type[msgspec.Struct] | None:
+        """The structure behind this key, if it is one."""
+        is_struct = isinstance(self.kind, type) and issubclass(self.kind, msgspec.Struct)
+        return typing.cast(type[msgspec.Struct], self.kind) if is_struct else None
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether a text from the environment is the value as it stands."""
+        return self.kind in (str, Path, Size, Duration) or _origin(self.kind) is Literal
+
+    def expectation(self) -> str:
+        """What belongs here, for an error message and for the reference."""
+        words = self._kind_words() + self._limit_words()
+        return f"{words}, or null" if self.is_optional else words
+
+    def _kind_words(self) -> str:
+        if self.section is not None:
+            return "a section with keys"
+        if _origin(self.kind) is Literal:
+            return "one of " + ", ".join(str(choice) for choice in typing.get_args(self.kind))
+        if _origin(self.kind) is dict:
+            return "a mapping of names to values"
+        return _WORDS.get(self.kind, "a whole number" if self.kind is int else str(self.kind))
+
+    def _limit_words(self) -> str:
+        if self.meta.pattern is not None:
+            return f" that matches {self.meta.pattern}"
+        low, high = self.limits()
+        if low is not None and high is not None:
+            return f" from {low} to {high}"
+        return f" of at least {low}" if low is not None else ""
+
+    def limits(self) -> tuple[object, object]:
+        """The smallest and the largest value; None where there is no limit."""
+        extra = self.meta.extra or {}
+        return (
+            self.meta.ge if self.meta.ge is not None else extra.get("min"),
+            self.meta.le if self.meta.le is not None else extra.get("max"),
+        )
+
+    def convert(self, value: object) -> object:
+        """The typed value, or ValueError."""
+        try:
+            converted = msgspec.convert(value, self.annotation, dec_hook=decode_custom)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise ValueError(str(error)) from None
+        low, _ = self.limits()
+        if isinstance(low, Size | Duration) and isinstance(converted, Size | Duration):
+            _require(float(converted) >= float(low))
+        return converted
+
+
+def fields_of(section: type[msgspec.Struct]) -> Iterator[Field]:
+    """The keys of a section, in the order of the source."""
+    for info in msgspec.structs.fields(section):
+        default = info.default
+        if info.default_factory is not msgspec.NODEFAULT:
+            default = info.default_factory()
+        bare, meta = _without_meta(info.type)
+        kind, is_optional = _without_none(bare)
+        kind, inner = _without_meta(kind)
+        yield Field(info.name, info.type, kind, is_optional, inner or meta or _NO_META, default)
+
+
+def decode_custom(kind: type, value: object) -> object:
+    """msgspec's hook for the types that it does not know."""
+    if kind is Path and isinstance(value, str) and value:
+        return Path(value)
+    if issubclass(kind, Size | Duration):
+        return kind.parse(value)
+    raise ValueError(f"not a {kind.__name__}")
+
+
+_NO_META: Final = msgspec.Meta()
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError("too small")
+
+
+def _origin(kind: object) -> object:
+    return typing.get_origin(kind)
+
+
+def _without_meta(kind: object) -> tuple[object, msgspec.Meta | None]:
+    if _origin(kind) is not Annotated:
+        return kind, None
+    bare, *extras = typing.get_args(kind)
+    return bare, next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
+
+
+def _without_none(kind: object) -> tuple[object, bool]:
+    if not isinstance(kind, types.UnionType) and _origin(kind) is not typing.Union:
+        return kind, False
+    members = [member for member in typing.get_args(kind) if member is not type(None)]
+    has_none = len(members) < len(typing.get_args(kind))
+    return (members[0] if len(members) == 1 else kind), has_none

@@ -1,0 +1,101 @@
+"""The connections that are open, so that they can be ended politely.
+
+Answers for counting them and for the way down. It must not know what any of them speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 10.0
+
+
+class Connection(Protocol):
+    """What every adapter's connection offers besides asyncio's callbacks."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, error: Exception | None) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+
+    def shut_down(self, reason: str) -> None:
+        """Says the protocol's own goodbye, and closes when that is sent."""
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+class Connections:
+    """Who is here, by the name of the adapter."""
+
+    def __init__(self) -> None:
+        self._open: dict[object, tuple[str, asyncio.BaseTransport]] = {}
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+        self.accepted: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def count(self, name: str) -> int:
+        return sum(1 for kind, _ in self._open.values() if kind == name)
+
+    def tracked(self, name: str, kind: Kind) -> Kind:
+        """The same class, known here from its first to its last moment. A subclass, so that data
+        goes to the adapter without passing through anything of ours."""
+        book = self
+        self.accepted.setdefault(name, 0)
+
+        class Tracked(kind):  # type: ignore[misc,valid-type]
+            __slots__ = ()
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                book._add(name, self, transport)
+                super().connection_made(transport)
+
+            def connection_lost(self, error: Exception | None) -> None:
+                book._remove(self)
+                super().connection_lost(error)
+
+        Tracked.__name__ = Tracked.__qualname__ = kind.__name__
+        return Tracked  # type: ignore[return-value]
+
+    def _add(self, name: str, connection: object, transport: asyncio.BaseTransport) -> None:
+        self._open[connection] = (name, transport)
+        self._is_empty.clear()
+        self.accepted[name] += 1
+
+    def _remove(self, connection: object) -> None:
+        self._open.pop(connection, None)
+        if not self._open:
+            self._is_empty.set()
+
+    async def drain(self, reason: str, seconds: float = DRAIN_SECONDS) -> None:
+        """Everybody says goodbye; who has not gone by then is cut off."""
+        for connection in list(self._open):
+            _say_goodbye(connection, reason)
+        try:
+            await asyncio.wait_for(self._is_empty.wait(), seconds)
+        except TimeoutError:
+            logger.warning("%d connections did not close in time: cut off", len(self._open))
+            for _, transport in list(self._open.values()):
+                _cut(transport)
+
+
+def _say_goodbye(connection: object, reason: str) -> None:
+    shut_down: Callable[[str], None] = connection.shut_down  # type: ignore[attr-defined]
+    try:
+        shut_down(reason)
+    except Exception:
+        logger.exception("a connection could not say goodbye")
+
+
+def _cut(transport: asyncio.BaseTransport) -> None:
+    if isinstance(transport, asyncio.Transport):
+        transport.abort()
+    else:
+        getattr(transport, "abort", transport.close)()

@@ -1,0 +1,181 @@
+"""The database of a gateway: the one that `database.url` names, or a private one.
+
+Answers for there being a PostgreSQL with our schema, for as long as the gateway runs. It must not
+know what is stored in it. Migrations are imported where they are used: Alembic takes half a second,
+and most commands need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from gateway.config import Config
+from gateway.embedded_postgres import EmbeddedPostgres
+from queue_core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from queue_core.store.preflight import Problem
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 10.0
+UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class DatabaseError(Exception):
+    """PostgreSQL cannot be used; says why and what to do."""
+
+
+@asynccontextmanager
+async def open_database(config: Config) -> AsyncIterator[str]:
+    """The URL of a PostgreSQL that has our schema, and that is kept running if it is our own."""
+    if config.database.url is not None:
+        await _make_fit(config.database.url, may_migrate=config.database.migrate)
+        yield config.database.url
+        return
+    async with private_server(config) as server:
+        await _make_fit(server.url, may_migrate=True)
+        keeper = asyncio.create_task(server.keep_running(), name="private PostgreSQL")
+        try:
+            yield server.url
+        finally:
+            keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeper
+
+
+@asynccontextmanager
+async def private_server(config: Config) -> AsyncIterator[EmbeddedPostgres]:
+    """The server in data_dir, for as long as the block takes. Raises DataDirInUse."""
+    settings = {name: _setting(value) for name, value in config.postgres.settings.items()}
+    server = EmbeddedPostgres(
+        Path(config.data_dir), settings=settings, bin_dir=config.postgres.bin_dir
+    )
+    await server.start_beside()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _setting(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _make_fit(url: str, *, may_migrate: bool) -> None:
+    """Migrates where that is all that is wrong; a login that may not change the schema gets by as
+    long as there is nothing to change."""
+    from queue_core.store.preflight import MIGRATE
+
+    problems = await _problems(url)
+    if problems and may_migrate and all(problem.way_out == MIGRATE for problem in problems):
+        await bring_up_to_date(url)
+        problems = await _problems(url)
+    if problems:
+        raise DatabaseError("\n".join(f"{place_of(url)}: {problem}" for problem in problems))
+
+
+async def _problems(url: str) -> list[Problem]:
+    from queue_core.store import preflight
+
+    async with reaching(url):
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            return await preflight.check(connection)
+        finally:
+            await connection.close()
+
+
+async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:
+    """Migrates the database where it is behind; the version that it has then."""
+    from queue_core.store import migration
+
+    wanted = revision or migration.expected_version()
+    async with reaching(url):
+        version = await migration.current_version(url)
+        if version == wanted:
+            return version
+        if version is not None and version not in migration.known_versions():
+            return version  # a later release's: preflight says what to do
+        logger.info("migrating the schema from %s to %s", version or "nothing", wanted)
+        try:
+            return await migration.upgrade(url, wanted)
+        except migration.MigrationError as error:
+            raise unusable(url, error) from error
+
+
+async def take_back(url: str, revision: str) -> str | None:
+    """Takes the database back to an older revision."""
+    from queue_core.store import migration
+
+    async with reaching(url):
+        try:
+            return await migration.downgrade(url, revision)
+        except migration.MigrationError as error:
+            raise unusable(url, error) from error
+
+
+@asynccontextmanager
+async def reaching(url: str) -> AsyncIterator[None]:
+    """Turns what goes wrong on the way to a database into words with a way out."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise unusable(url, error) from error
+    except StoreUnavailable as error:
+        raise unusable(url, error) from error
+
+
+def unusable(url: str, error: BaseException) -> DatabaseError:
+    """Why a database cannot be used, in the server's words where it had any; never with the
+    password."""
+    said = error
+    while not isinstance(said, UNREACHABLE) and said.__cause__ is not None:
+        said = said.__cause__
+    if isinstance(said, UNREACHABLE):
+        return DatabaseError(f"{place_of(url)} cannot be used: {_reason(said)}; {_way_out(said)}")
+    return DatabaseError(f"{place_of(url)} cannot be used: {error}")
+
+
+def place_of(url: str) -> str:
+    """Where a database is: what a message may show of its URL."""
+    parts = urlsplit(url)
+    return f"database.url: {parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    hint = getattr(error, "hint", None)
+    return f"{error}. {hint}" if hint else str(error) or type(error).__name__
+
+
+def _way_out(error: BaseException) -> str:
+    match error:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return "see the user and the password in database.url, and pg_hba.conf on the server"
+        case asyncpg.InvalidCatalogNameError():
+            return "make the database first: CREATE DATABASE ... ENCODING 'UTF8'"
+        case asyncpg.InvalidSchemaNameError() | asyncpg.UndefinedTableError():
+            return "run `howdah migrate`"
+        case asyncpg.InsufficientPrivilegeError():
+            return (
+                "let a DBA run the output of `howdah migrate --sql` and GRANT howdah_gateway to "
+                "this user, or give it the right to create a schema and roles"
+            )
+        case asyncpg.DiskFullError():
+            return "the database's disk is full: make room there"
+        case asyncpg.TooManyConnectionsError():
+            return "raise max_connections, or end some: SELECT * FROM pg_stat_activity"
+        case asyncpg.CannotConnectNowError():
+            return "the server is starting or stopping: try again in a moment"
+        case _:
+            return "see that PostgreSQL runs there and that this machine may connect to it"

@@ -1,0 +1,148 @@
+"""The management listener: health, metrics, and a list of queues, over HTTP.
+
+Answers for what an orchestrator, Prometheus and a person with curl ask. It reads the manager and
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.connections import Connections
+from gateway.listeners import ProtocolFactory
+from gateway.metrics import GatewayCollector
+from queue_core.auth import Credentials, Identity, Peer
+from queue_core.errors import AccessRefused
+from queue_core.manager import Manager
+
+REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
+SHUTDOWN_SECONDS: Final = 2.0
+MOST_REQUEST_BYTES: Final = 64 * 1024
+MANAGER: Final = web.AppKey("manager", Manager)
+REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
+
+
+@asynccontextmanager
+async def management_factory(
+    manager: Manager, connections: Connections, counters: Mapping[str, object]
+) -> AsyncIterator[ProtocolFactory]:
+    """What the listener makes connections with."""
+    app = make_app(manager, connections, counters)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    await runner.setup()
+    assert runner.server is not None  # it is, after setup
+    try:
+        yield runner.server
+    finally:
+        await runner.cleanup()
+
+
+def make_app(
+    manager: Manager, connections: Connections, counters: Mapping[str, object]
+) -> web.Application:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(GatewayCollector(manager, connections, counters))
+    app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[errors_as_json])
+    app[MANAGER] = manager
+    app[REGISTRY] = registry
+    app.router.add_get("/health/live", live)
+    app.router.add_get("/health/ready", ready)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/api/queues", queues)
+    return app
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        known = "/health/live, /health/ready, /metrics, /api/queues"
+        reason = error.text if error.text and error.status != 404 else f"there is {known}"
+        return _json({"error": reason}, error.status, dict(error.headers))
+
+
+async def live(request: web.Request) -> web.Response:
+    """The process answers."""
+    return _json({"status": "live"})
+
+
+async def ready(request: web.Request) -> web.Response:
+    """Durable messages can be stored at this moment."""
+    if request.app[MANAGER].is_ready:
+        return _json({"status": "ready"})
+    reason = "the database is out of reach or does not keep up; durable publishes wait for it"
+    return _json({"status": "not ready", "reason": reason}, 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    text = generate_latest(request.app[REGISTRY])
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def queues(request: web.Request) -> web.Response:
+    """Every queue of the virtual hosts that the user may enter."""
+    manager = request.app[MANAGER]
+    identity = await _identify(request)
+    found = [
+        {
+            "vhost": vhost.name,
+            "name": queue.name,
+            "kind": queue.spec.kind.value,
+            "arguments": dict(queue.spec.arguments),
+            "ready": counts.ready,
+            "in_flight": counts.in_flight,
+            "delayed": counts.delayed,
+            "consumers": counts.consumers,
+        }
+        for vhost in manager.vhosts.values()
+        if manager.auth.may_enter(identity, vhost.name)
+        for queue in vhost.queues.values()
+        for counts in (queue.counts(),)
+    ]
+    return _json(sorted(found, key=lambda queue: (queue["vhost"], queue["name"])))
+
+
+async def _identify(request: web.Request) -> Identity:
+    transport = request.transport
+    peer = Peer.described_by(transport.get_extra_info) if transport else Peer("unknown")
+    try:
+        return await request.app[MANAGER].auth.authenticate(_credentials(request), peer)
+    except AccessRefused as error:
+        raise web.HTTPUnauthorized(text=str(error), headers={"WWW-Authenticate": REALM}) from error
+
+
+def _credentials(request: web.Request) -> Credentials:
+    header = request.headers.get("Authorization")
+    if header is None:
+        return Credentials.given(None, None)
+    scheme, _, value = header.partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        username, _, password = base64.b64decode(value, validate=True).partition(b":")
+        return Credentials.given(username.decode(), password)
+    except (ValueError, binascii.Error):
+        raise AccessRefused("send HTTP Basic credentials: user and password") from None
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    kept = {k: v for k, v in (headers or {}).items() if k.lower() == "www-authenticate"}
+    body = msgspec.json.encode(value, enc_hook=str) + b"\n"
+    return web.Response(
+        body=body, status=status, headers=kept, content_type="application/json", charset="utf-8"
+    )

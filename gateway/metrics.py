@@ -1,0 +1,171 @@
+"""What Prometheus sees of the gateway.
+
+Answers for names, units and bounds: however many queues there are, the number of time series is
+limited, and what is left out is counted. It must not count anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.connections import Connections
+from queue_core.manager import Manager
+from queue_core.specs import QueueKind
+
+MOST_QUEUES: Final = 500
+OWN_PREFIXES: Final = ("$session/", "$share/", "amq.gen-")
+
+# What each counter says; a test holds that none is missing.
+COUNTERS: Final = {
+    "published": "Messages published, from any protocol.",
+    "unroutable": "Messages that no queue and no subscriber took.",
+    "refused_full": "Messages that a full queue refused.",
+    "dropped_overflow": "Messages dropped by a full queue.",
+    "dropped_expired": "Messages that expired and had nowhere to go.",
+    "dropped_rejected": "Messages that consumers rejected and that had nowhere to go.",
+    "dropped_exhausted": "Messages dropped over their delivery limit.",
+    "dropped_cycle": "Messages dropped because they were dead-lettered in a circle.",
+    "dead_lettered": "Messages dead-lettered.",
+    "duplicates": "Messages kept out by a deduplication window.",
+    "delivered": "Messages handed to consumers.",
+    "settled": "Deliveries that ended, one way or another.",
+    "returned": "Deliveries given back to their queue.",
+    "failed_writes": "Units of work that the database refused.",
+    "commits": "Transactions that the writer committed.",
+    "committed_messages": "Messages in them.",
+    "read_back": "Messages read from the database because memory had no room for them.",
+    "outbox_drained": "Messages taken over from the outbox.",
+    "segments_dropped": "Segments of the log dropped.",
+    "carried_forward": "Messages copied out of old segments.",
+}
+GAUGES: Final = {
+    "ready": "Messages that wait for a consumer",
+    "in_flight": "Messages that are delivered and not settled",
+    "delayed": "Messages that wait for their time",
+    "consumers": "Consumers",
+}
+
+
+MQTT_COUNTERS: Final = {
+    "connections": "Clients that were let in.",
+    "refused_connections": "Clients that were not.",
+    "protocol_errors": "Connections ended because the client broke the protocol.",
+    "takeovers": "Sessions taken over by another connection.",
+    "keep_alive_timeouts": "Connections ended because the client fell silent.",
+    "messages_received": "Messages from clients.",
+    "messages_sent": "Messages to clients.",
+    "bytes_received": "Bytes from clients.",
+    "bytes_sent": "Bytes to clients.",
+    "refused_publishes": "Messages refused: forbidden, oversize, malformed, or a full queue.",
+    "refused_subscriptions": "Subscriptions refused.",
+    "dropped_too_large": "Messages larger than the subscriber takes.",
+    "stray_acknowledgements": "Acknowledgements of packets that are not in flight.",
+    "bad_settlements": "Settle messages that settle nothing.",
+    "lost_subscriptions": "Subscriptions to queues that were deleted.",
+}
+DESCRIPTIONS: Final = {"": COUNTERS, "mqtt": MQTT_COUNTERS}
+
+
+class GatewayCollector(Collector):
+    """`counters` are the dataclasses that each part counts in; the core's has no prefix."""
+
+    def __init__(
+        self, manager: Manager, connections: Connections, counters: Mapping[str, Any]
+    ) -> None:
+        self._manager = manager
+        self._connections = connections
+        self._counted = counters
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._counters()
+        yield from self._logins()
+        yield from self._accepted()
+        yield GaugeMetricFamily(
+            "howdah_ready",
+            "1 while durable messages can be stored.",
+            value=float(self._manager.is_ready),
+        )
+        yield from self._queues()
+
+    def _counters(self) -> Iterator[Metric]:
+        for prefix, counters in self._counted.items():
+            described = DESCRIPTIONS.get(prefix, {})
+            for field in fields(counters):
+                yield CounterMetricFamily(
+                    "_".join(filter(None, ("howdah", prefix, field.name))),
+                    described.get(field.name, field.name.replace("_", " ")),
+                    value=getattr(counters, field.name),
+                )
+
+    def _logins(self) -> Iterator[Metric]:
+        counted = self._manager.auth.counters
+        logins = CounterMetricFamily("howdah_logins", "Logins by result.", labels=["result"])
+        logins.add_metric(["accepted"], counted.logins)
+        logins.add_metric(["refused"], counted.failed_logins)
+        logins.add_metric(["throttled"], counted.throttled_logins)
+        yield logins
+        yield CounterMetricFamily(
+            "howdah_refused_actions",
+            "Actions refused for lack of permission.",
+            value=counted.refused_actions,
+        )
+
+    def _accepted(self) -> Iterator[Metric]:
+        opened = GaugeMetricFamily(
+            "howdah_connections", "Open connections by adapter.", labels=["adapter"]
+        )
+        accepted = CounterMetricFamily(
+            "howdah_accepted_connections", "Connections since the start.", labels=["adapter"]
+        )
+        for name, count in self._connections.accepted.items():
+            opened.add_metric([name], self._connections.count(name))
+            accepted.add_metric([name], count)
+        yield opened
+        yield accepted
+
+    def _queues(self) -> Iterator[Metric]:
+        """By name for the fullest queues that somebody named; in sum for all."""
+        families = {
+            name: GaugeMetricFamily(
+                f"howdah_queue_{name}",
+                f"{what}, of one queue.",
+                labels=["vhost", "queue", "kind"],
+            )
+            for name, what in GAUGES.items()
+        }
+        totals = dict.fromkeys(GAUGES, 0)
+        kinds = dict.fromkeys(QueueKind, 0)
+        named = []
+        for vhost in self._manager.vhosts.values():
+            for queue in vhost.queues.values():
+                counts = queue.counts()
+                kinds[queue.spec.kind] += 1
+                for name in GAUGES:
+                    totals[name] += getattr(counts, name)
+                if not queue.name.startswith(OWN_PREFIXES):
+                    named.append((counts, (vhost.name, queue.name, queue.spec.kind.value)))
+        named.sort(key=lambda pair: (-pair[0].ready, pair[1]))
+        for counts, labels in named[:MOST_QUEUES]:
+            for name, family in families.items():
+                family.add_metric(labels, getattr(counts, name))
+        yield from families.values()
+        for name, total in totals.items():
+            yield GaugeMetricFamily(
+                f"howdah_queues_{name}",
+                f"{GAUGES[name]}, of all queues.",
+                value=total,
+            )
+        queues = GaugeMetricFamily("howdah_queues", "Queues by kind.", labels=["kind"])
+        for kind, count in kinds.items():
+            queues.add_metric([kind.value], count)
+        yield queues
+        yield GaugeMetricFamily(
+            "howdah_queues_without_metrics",
+            f"Named queues beyond the {MOST_QUEUES} fullest, which have no metrics of their own.",
+            value=max(0, len(named) - MOST_QUEUES),
+        )

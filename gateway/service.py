@@ -1,0 +1,120 @@
+"""The gateway's life: database, manager, listeners, `ready`, and the way down.
+
+Answers for the order in which parts start and stop. It must not know what any of them does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from contextlib import AsyncExitStack
+
+from gateway.adapters import FORMS, Adapters, manager_settings
+from gateway.collector import tune_collector
+from gateway.config import Config, require_safe_listeners
+from gateway.connections import Connections
+from gateway.database import open_database, reaching
+from gateway.listeners import announcement, open_listener
+from gateway.management import management_factory
+from queue_core.errors import StoreUnavailable
+from queue_core.manager import Manager
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 20.0
+FORCED = 1
+MOST_FILES = 1_048_576
+GOODBYE = "the gateway is shutting down"
+
+
+async def run_gateway(config: Config) -> int:
+    """Run until SIGTERM or SIGINT, then drain."""
+    _allow_many_files()
+    running = asyncio.create_task(_run(config), name="gateway")
+    _stop_on_signals(running)
+    try:
+        await running
+    except asyncio.CancelledError:
+        logger.info("stopped")
+    return 0
+
+
+async def _run(config: Config) -> None:
+    lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(open_database(config))
+        async with reaching(url):
+            manager = await Manager.open(
+                url, forms=FORMS, settings=manager_settings(config), policy=config.auth
+            )
+        stack.push_async_callback(_close, manager)
+
+        def stop(error: Exception) -> None:
+            if not lost.done():
+                lost.set_exception(error)
+
+        manager.on_lost = stop
+        require_safe_listeners(config, has_users=manager.auth.accounts.has_users)
+        await _listen(config, manager, stack)
+        tune_collector()
+        print("ready", flush=True)
+        await lost
+
+
+async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> None:
+    """All of them, or none: what is open closes again when one cannot be opened."""
+    connections = Connections()
+    adapters = Adapters(config, manager, connections)
+    counters = {"": manager.counters, **adapters.counters}
+    management = management_factory(manager, connections, counters)
+    factories = {**adapters.factories, "management": await stack.enter_async_context(management)}
+    adapters.start()
+    # The way down: listeners close, connections end, what they leave behind is written.
+    stack.push_async_callback(adapters.stop, GOODBYE)
+    stack.push_async_callback(connections.drain, GOODBYE)
+    lines = []
+    for name, listener in config.listeners.enabled().items():
+        server = await open_listener(name, listener, factories[name])
+        stack.callback(server.close)
+        lines.append(announcement(name, listener, server))
+    for line in lines:
+        print(line, flush=True)
+
+
+async def _close(manager: Manager) -> None:
+    try:
+        await asyncio.wait_for(manager.close(), CLOSE_SECONDS)
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"the database did not answer for {CLOSE_SECONDS:.0f} s: what was not committed is "
+            "given up; no client was told that it was stored, and each will send it again"
+        ) from None
+
+
+def _allow_many_files() -> None:
+    """Each connection is a file; what the system grants us beyond its default we take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _stop_on_signals(running: asyncio.Task[None]) -> None:
+    """The first signal asks for the way down, also during the start; the second does not wait."""
+    asked = False
+
+    def ask(number: signal.Signals) -> None:
+        nonlocal asked
+        if asked:
+            logger.warning("%s again: ending at once", number.name)
+            os._exit(FORCED)
+        asked = True
+        logger.info("%s: stopping", number.name)
+        running.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number)
