@@ -1,0 +1,69 @@
+"""howdah.etl_checkpoint: how far a job has come, and one runner at a time.
+
+Answers for the row and for the advisory lock. Both are in the primary, also for a job that reads
+from a standby.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from spark_etl.database import Database
+from spark_etl.errors import EtlError
+
+_READ: Final = """
+    SELECT "offset", messages FROM howdah.etl_checkpoint
+    WHERE job = ? AND target = ? AND queue_id = ?
+"""
+_NOTE: Final = "SELECT howdah.note_checkpoint(?, ?, ?, ?, ?)"
+_KEY: Final = "hashtextextended(concat_ws('|', 'howdah.etl', ?, ?, ?::text), 0)"
+
+# The session of a job that was killed may take a moment to end.
+LOCK_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    offset: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The row of one job, target and queue."""
+
+    database: Database
+    job: str
+    target: str
+    queue_id: int
+
+    def read(self) -> Checkpoint | None:
+        rows = self.database.fetch(_READ, self.job, self.target, self.queue_id)
+        return Checkpoint(**rows[0]) if rows else None
+
+    def note(self, checkpoint: Checkpoint) -> None:
+        self.database.execute(
+            _NOTE, self.job, self.target, self.queue_id, checkpoint.offset, checkpoint.messages
+        )
+
+    @contextmanager
+    def locked(self, patience: float = LOCK_SECONDS) -> Iterator[None]:
+        """Nobody else runs the same while the block lasts."""
+        key = (self.job, self.target, self.queue_id)
+        deadline = time.monotonic() + patience
+        while not self.database.value(f"SELECT pg_try_advisory_lock({_KEY})", *key):
+            if time.monotonic() >= deadline:
+                raise EtlError(
+                    f"another {self.job} of this queue to {self.target} is running: wait for it, "
+                    "or end it (application_name 'howdah spark_etl' in pg_stat_activity)"
+                )
+            time.sleep(_PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            self.database.execute(f"SELECT pg_advisory_unlock({_KEY})", *key)

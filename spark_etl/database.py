@@ -1,0 +1,176 @@
+"""A JDBC connection of the driver's own: for what is asked once, not once a message.
+
+Answers for connecting, asking and saying what went wrong. It goes through the JVM that Spark runs
+in, so that a job needs no second way to PostgreSQL. It must not know what a job is about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from spark_etl.connection import DRIVER, jdbc_options
+from spark_etl.errors import EtlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Parameter = str | int | bool | None
+
+# By SQLSTATE or its class: what a person can do about it.
+_ADVICE: Final = {
+    "08": "check host and port, and that PostgreSQL runs there",
+    "28": "check user and password of the URL",
+    "3D": "check the database name of the URL",
+    "3F": "run `howdah migrate` first",
+    "42501": "ask a DBA for GRANT howdah_reader TO this login (and howdah_publisher for a replay, "
+    "howdah_operator for an archive)",
+    "42P01": "run `howdah migrate` first: the schema is missing or older than this job",
+    "42883": "run `howdah migrate` first: the schema is missing or older than this job",
+    "57P01": "the server ended the connection: run the job again",
+    "25006": "this is a standby: name the primary with --checkpoint-url",
+}
+# What a job itself raises inside a query, as Spark hands it on.
+_REFUSED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
+_LOCK_TIMEOUT: Final = "SET lock_timeout = '10s'"
+
+
+class Database:
+    """One connection. Statements take `?` for each parameter."""
+
+    def __init__(self, connection: Any, where: str) -> None:
+        self._connection = connection
+        self._where = where
+
+    def fetch(self, query: str, *parameters: Parameter) -> list[dict[str, Any]]:
+        """All rows, by column name. They travel as one JSON text: one call into the JVM."""
+        text = self.value(f"SELECT coalesce(json_agg(t), '[]')::text FROM ({query}) t", *parameters)
+        rows: list[dict[str, Any]] = json.loads(text)
+        return rows
+
+    def value(self, query: str, *parameters: Parameter) -> Any:
+        """The first column of the first row."""
+        with self._prepared(query, parameters) as statement:
+            results = statement.executeQuery()
+            return results.getObject(1) if results.next() else None
+
+    def execute(self, command: str, *parameters: Parameter) -> None:
+        with self._prepared(command, parameters) as statement:
+            statement.execute()
+
+    @contextmanager
+    def transaction(self, *, is_frozen: bool = False) -> Iterator[None]:
+        """All or nothing. With `is_frozen` it reads one moment, and writes nothing."""
+        kind = " ISOLATION LEVEL REPEATABLE READ, READ ONLY" if is_frozen else ""
+        self.execute(f"BEGIN{kind}")
+        try:
+            yield
+        except BaseException:
+            self._roll_back()
+            raise
+        self.execute("COMMIT")
+
+    def close(self) -> None:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        try:
+            self._connection.close()
+        except Py4JError:
+            pass  # gone already, as it should be
+
+    def _roll_back(self) -> None:
+        try:
+            self.execute("ROLLBACK")
+        except EtlError:
+            pass  # the connection is lost, and the transaction with it
+
+    @contextmanager
+    def _prepared(self, text: str, parameters: tuple[Parameter, ...]) -> Iterator[Any]:
+        with explained(self._where):
+            statement = self._connection.prepareStatement(text)
+            try:
+                for number, value in enumerate(parameters, 1):
+                    match value:
+                        case None:
+                            statement.setNull(number, 0)
+                        case bool():
+                            statement.setBoolean(number, value)
+                        case int():
+                            statement.setLong(number, value)
+                        case _:
+                            statement.setString(number, value)
+                yield statement
+            finally:
+                statement.close()
+
+
+@contextmanager
+def connected(spark: SparkSession, url: str) -> Iterator[Database]:
+    """A connection for the block."""
+    options, where = jdbc_options(url), place(url)
+    jvm: Any = spark._jvm
+    properties = jvm.java.util.Properties()
+    for name in ("user", "password"):
+        if name in options:
+            properties.setProperty(name, options[name])
+    with explained(where):
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        driver = loader.loadClass(DRIVER).getDeclaredConstructor(
+            jvm.java.lang.reflect.Array.newInstance(
+                jvm.java.lang.Class.forName("java.lang.Class"), 0
+            )
+        )
+        connection = driver.newInstance(
+            jvm.java.lang.reflect.Array.newInstance(
+                jvm.java.lang.Class.forName("java.lang.Object"), 0
+            )
+        ).connect(options["url"], properties)
+    database = Database(connection, where)
+    try:
+        database.execute(_LOCK_TIMEOUT)
+        yield database
+    finally:
+        database.close()
+
+
+def place(url: str) -> str:
+    """Where that is, without the password."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """What the database refuses inside the block is raised with the way out."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        refused = _REFUSED.search(str(error))
+        if refused is not None:
+            raise EtlError(f"{where}: {refused[1]}") from error
+        found = _sql_error(error.java_exception) if isinstance(error, Py4JJavaError) else None
+        if found is None:
+            raise
+        state, text = found
+        advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "see the server's log")
+        raise EtlError(f"{where}: {text}: {advice}") from error
+
+
+def _sql_error(error: Any) -> tuple[str, str] | None:
+    """SQLSTATE and first line of the SQLException below an exception."""
+    while error is not None:
+        state = getattr(error, "getSQLState", None)
+        name = error.getClass().getName()
+        if "SQLException" in name or name.startswith("org.postgresql"):
+            code = state() if state is not None else ""
+            text = (error.getMessage() or name).splitlines()[0].removeprefix("ERROR: ")
+            return code or "", text.removeprefix("FATAL: ").rstrip(".")
+        error = error.getCause()
+    return None

@@ -1,0 +1,294 @@
+"""export: a queue or stream to Parquet, each message once, whatever is killed and when.
+
+Answers for the order of the steps. A batch is planned and read in one snapshot, written to a place
+of its own, counted, put on the disk, made visible by its manifest, and noted in the database. Up to
+the manifest nothing has happened; after it, everything has, and the next run notes what is missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_etl.checkpoints import Checkpoint, Ledger
+from spark_etl.database import Database, connected, explained, place
+from spark_etl.errors import EtlError
+from spark_etl.manifest import Batch, ExportDirectory, QueueFolder
+from spark_etl.messages import CONNECTIONS, SCHEMA, read_range
+from spark_etl.progress import Progress, finished_share
+from spark_etl.queues import Queue, edges, find_queues
+from spark_etl.ranges import Range
+from spark_etl.snapshot import Snapshot, held_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_MESSAGES: Final = 1_000_000
+JOB: Final = "export"
+_SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
+
+# Told after each step, so that a test can end the process there.
+STEPS: Final = ("planned", "written", "counted", "synced", "published", "noted")
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    directory: Path
+    batch_messages: int = BATCH_MESSAGES
+    connections: int = CONNECTIONS
+    checkpoint_url: str | None = None  # the primary, when a standby is read
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would read of one queue."""
+
+    queue: Queue
+    wanted: Range
+    missing: int
+    folder: Path
+
+    def __str__(self) -> str:
+        if not len(self.wanted):
+            return f"{self.queue.name}: nothing new after offset {self.wanted.after}"
+        gone = f", {self.missing} gone already by retention" if self.missing else ""
+        return (
+            f"{self.queue.name} ({self.queue.kind}): offsets {self.wanted.after + 1} to "
+            f"{self.wanted.upto}{gone} -> {self.folder}"
+        )
+
+
+def plan_export(
+    spark: SparkSession,
+    url: str,
+    queues: list[str] | None,
+    settings: ExportSettings,
+    vhost: str = "/",
+) -> list[Plan]:
+    """What would be read and written; changes nothing."""
+    directory = ExportDirectory(settings.directory.absolute())
+    plans = []
+    with connected(spark, url) as database:
+        for queue in find_queues(database, vhost, queues):
+            folder = directory.folder(queue)
+            plans.append(_plan(database, queue, folder, _end(folder.batches())))
+    return plans
+
+
+def export(
+    spark: SparkSession,
+    url: str,
+    queues: list[str] | None,
+    settings: ExportSettings,
+    vhost: str = "/",
+    *,
+    on_step: OnStep = lambda step: None,
+) -> list[Batch]:
+    """Everything that is committed when it begins; the batches that it added."""
+    directory = ExportDirectory(settings.directory.absolute())
+    with connected(spark, url) as database:
+        found = find_queues(database, vhost, queues)
+    directory.prepare()
+    added: list[Batch] = []
+    with connected(spark, settings.checkpoint_url or url) as primary:
+        for queue in found:
+            ledger = Ledger(primary, JOB, str(directory.path), queue.id)
+            with ledger.locked():
+                run = QueueExport(spark, url, queue, directory.folder(queue), ledger, settings)
+                added += run.run(on_step)
+    return added
+
+
+class QueueExport:
+    """The export of one queue, under its lock."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        queue: Queue,
+        folder: QueueFolder,
+        ledger: Ledger,
+        settings: ExportSettings,
+    ) -> None:
+        self._spark = spark
+        self._url = url
+        self._queue = queue
+        self._folder = folder
+        self._ledger = ledger
+        self._settings = settings
+
+    def run(self, on_step: OnStep) -> list[Batch]:
+        before = self._recover()
+        with connected(self._spark, self._url) as database:
+            plan = _plan(database, self._queue, self._folder, _end(before))
+            self._check_system(database, before)
+        progress = Progress(f"export {self._queue.name}", len(plan.wanted))
+        if plan.missing and before:
+            progress.note(f"{plan.missing} messages are gone by retention since the last export")
+        if not len(plan.wanted):
+            progress.note(str(plan))
+        added: list[Batch] = []
+        while _end([*before, *added]) < plan.wanted.upto:
+            after, upto = _end([*before, *added]), plan.wanted.upto
+            batch = self._batch(after, upto, progress, on_step)
+            added.append(batch)
+            self._note([*before, *added])
+            on_step("noted")
+        return added
+
+    def _recover(self) -> list[Batch]:
+        """What earlier runs did, after what a killed one left is put in order."""
+        batches = self._folder.batches()
+        self._folder.check(batches)
+        noted = self._ledger.read()
+        if noted is not None and noted.offset > _end(batches):
+            raise EtlError(
+                f"{self._folder.path} ends at offset {_end(batches)}, but was exported up to "
+                f"{noted.offset}: manifests are missing; restore them, or export to a new directory"
+            )
+        self._folder.remove_leftovers(batches)
+        if batches:
+            self._note(batches)
+        return batches
+
+    def _note(self, batches: list[Batch]) -> None:
+        count = sum(batch.messages for batch in batches)
+        self._ledger.note(Checkpoint(_end(batches), count))
+
+    def _check_system(self, database: Database, before: list[Batch]) -> None:
+        """Offsets of another cluster, or of a restored one, mean other messages."""
+        if not before:
+            return
+        system = database.value(_SYSTEM)
+        if before[-1].system != system:
+            raise EtlError(
+                f"{self._folder.path} was exported from another database cluster "
+                f"({before[-1].system}, this is {system}): export to a new directory"
+            )
+        found = edges(database, self._queue)
+        if self._queue.is_stream and found is not None and found.newest < before[-1].upto:
+            raise EtlError(
+                f"stream {self._queue.name} ends at offset {found.newest}, but was exported up to "
+                f"{before[-1].upto}: this is a standby that is behind, or a restored database; "
+                "for the latter export to a new directory"
+            )
+
+    def _batch(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
+        with held_snapshot(self._spark, self._url) as snapshot:
+            wanted, missing = self._range(snapshot, after, upto)
+            system = snapshot.database.value(_SYSTEM)
+            name = self._folder.batch_name(wanted, secrets.token_hex(6))
+            on_step("planned")
+            label = f"offsets {wanted.after + 1} to {wanted.upto}"
+            with progress.batch(label, len(wanted), finished_share(self._spark)):
+                self._write(snapshot, Range(wanted.after + missing, wanted.upto), name)
+        on_step("written")
+        messages = self._count(name, len(wanted) - missing)
+        on_step("counted")
+        files = self._folder.sync(name)
+        on_step("synced")
+        batch = Batch(
+            vhost=self._queue.vhost,
+            queue=self._queue.name,
+            queue_id=self._queue.id,
+            system=system,
+            after=wanted.after,
+            upto=wanted.upto,
+            messages=messages,
+            missing=missing,
+            written_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            folder=name,
+            files=files,
+        )
+        self._folder.publish(batch)
+        on_step("published")
+        return batch
+
+    def _range(self, snapshot: Snapshot, after: int, upto: int) -> tuple[Range, int]:
+        """The batch, and how many of its offsets retention has taken."""
+        found = edges(snapshot.database, self._queue)
+        if found is None or found.head > upto:
+            return Range(after, upto), upto - after
+        start = max(after, found.head - 1)
+        return Range(after, min(upto, start + self._settings.batch_messages)), start - after
+
+    def _write(self, snapshot: Snapshot, wanted: Range, name: str) -> None:
+        target = self._folder.data(name)
+        if not len(wanted):
+            target.mkdir(parents=True)
+            return
+        frame = read_range(
+            self._spark,
+            self._url,
+            snapshot.database,
+            self._queue,
+            wanted,
+            partitions=self._settings.connections,
+            snapshot=snapshot,
+        )
+        with explained(place(self._url)):
+            with_day(frame).write.partitionBy("day").parquet(str(target))
+
+    def _count(self, name: str, expected: int) -> int:
+        """Rows in the files. A stream has no gaps: with fewer rows, something is wrong."""
+        from pyarrow import parquet
+
+        found: int = sum(parquet.read_metadata(path).num_rows for path in self._folder.files(name))
+        if found > expected or (self._queue.is_stream and found != expected):
+            raise EtlError(
+                f"{self._folder.data(name)} has {found} messages, and {expected} were to be read: "
+                "not published; run the export again, and if it stays so, look for gaps in "
+                f"howdah.message of queue {self._queue.id}"
+            )
+        return found
+
+
+def with_day(frame: DataFrame) -> DataFrame:
+    """The day in UTC that a message entered its queue on."""
+    from pyspark.sql import functions as F
+
+    return frame.withColumn("day", F.to_date("enqueued_at"))
+
+
+def read_export(
+    spark: SparkSession, directory: Path, queue: str | None = None, vhost: str = "/"
+) -> DataFrame:
+    """All visible batches of a queue, or of every queue, in today's SCHEMA: what older batches did
+    not have yet is null."""
+    batches = ExportDirectory(directory).batches(queue, vhost)
+    return read_batches(spark, directory, [batch for batch in batches if batch.messages])
+
+
+def read_batches(spark: SparkSession, directory: Path, batches: list[Batch]) -> DataFrame:
+    schema = f"{SCHEMA}, day date"
+    if not batches:
+        return spark.createDataFrame([], schema)
+    # The folders are partitions to Spark: a filter on the day opens only that day's files.
+    paths = sorted(
+        {str(directory / file.path.split("/day=")[0]) for b in batches for file in b.files}
+    )
+    frame = (
+        spark.read.schema(f"{SCHEMA}, log string, batch string, day date")
+        .option("basePath", str(directory))
+        .parquet(*paths)
+    )
+    return frame.drop("log", "batch")
+
+
+def _end(batches: list[Batch]) -> int:
+    return batches[-1].upto if batches else -1
+
+
+def _plan(database: Database, queue: Queue, folder: QueueFolder, after: int) -> Plan:
+    found = edges(database, queue)
+    if found is None:
+        return Plan(queue, Range(after, after), 0, folder.path)
+    upto = max(after, found.newest)
+    missing = max(0, min(found.head - 1, upto) - after)
+    return Plan(queue, Range(after, upto), missing, folder.path)

@@ -1,0 +1,99 @@
+"""The queues and their logs, as the tables say: which there are, how far they go, which segments.
+
+Answers for facts that a job plans with. It must not read any message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from spark_etl.database import Database
+from spark_etl.errors import EtlError
+
+_QUEUES: Final = "SELECT id, vhost, name, kind FROM howdah.queue WHERE vhost = ? ORDER BY name"
+_EDGES: Final = """
+    SELECT
+        (SELECT m."offset" FROM howdah.message m WHERE m.queue_id = ? ORDER BY 1 LIMIT 1) AS head,
+        (SELECT m."offset" FROM howdah.message m WHERE m.queue_id = ? ORDER BY 1 DESC LIMIT 1)
+            AS newest
+"""
+_SEGMENTS: Final = "SELECT id FROM howdah.segment WHERE coalesce(queue_id, 0) = ? ORDER BY id"
+_AT: Final = """
+    SELECT m."offset" AS first FROM howdah.message m
+    WHERE m.queue_id = ? AND m.enqueued_at >= ?::timestamptz ORDER BY m."offset" LIMIT 1
+"""
+_SAMPLE: Final = """
+    SELECT avg(coalesce(octet_length(m.body), 65536) + coalesce(octet_length(m.native), 0))::int8
+    FROM (
+        (SELECT body, native FROM howdah.message WHERE queue_id = ? AND "offset" > ?
+         ORDER BY "offset" LIMIT 50)
+        UNION ALL
+        (SELECT body, native FROM howdah.message WHERE queue_id = ? AND "offset" <= ?
+         ORDER BY "offset" DESC LIMIT 50)
+    ) m
+"""
+_NAMED_AT_MOST: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    id: int
+    vhost: str
+    name: str
+    kind: str
+
+    @property
+    def is_stream(self) -> bool:
+        return self.kind == "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The oldest and the newest offset that are stored."""
+
+    head: int
+    newest: int
+
+
+def find_queues(database: Database, vhost: str, names: list[str] | None = None) -> list[Queue]:
+    """Those queues of the virtual host, or all of them; an unknown one is an error."""
+    known = {row["name"]: Queue(**row) for row in database.fetch(_QUEUES, vhost)}
+    if names is None:
+        return list(known.values())
+    for name in names:
+        if name not in known:
+            shown = ", ".join(list(known)[:_NAMED_AT_MOST]) or "none"
+            more = ", ..." if len(known) > _NAMED_AT_MOST else ""
+            raise EtlError(
+                f"there is no durable queue '{name}' in virtual host '{vhost}': "
+                f"known there: {shown}{more}"
+            )
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def find_queue(database: Database, vhost: str, name: str) -> Queue:
+    return find_queues(database, vhost, [name])[0]
+
+
+def edges(database: Database, queue: Queue) -> Edges | None:
+    """How far the log goes; None: nothing is stored."""
+    row = database.fetch(_EDGES, queue.id, queue.id)[0]
+    return None if row["head"] is None else Edges(row["head"], row["newest"])
+
+
+def segments(database: Database, queue: Queue) -> list[int]:
+    """Segments that may hold messages of the queue, as of the database's snapshot."""
+    series = queue.id if queue.is_stream else 0
+    return [row["id"] for row in database.fetch(_SEGMENTS, series)]
+
+
+def offset_at(database: Database, queue: Queue, moment: str) -> int | None:
+    """The first offset that entered the queue at that moment or later."""
+    rows = database.fetch(_AT, queue.id, moment)
+    return rows[0]["first"] if rows else None
+
+
+def message_bytes(database: Database, queue: Queue, after: int, upto: int) -> int:
+    """About how large a message in that range is, judged by its ends."""
+    return int(database.value(_SAMPLE, queue.id, after, queue.id, upto) or 0)

@@ -1,0 +1,45 @@
+"""One moment of the log for all partitions of a read.
+
+Answers for a transaction that holds the moment, and for the statement that puts others into it.
+While it is held no segment can be dropped: hold it for one batch, never for a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_etl.database import Database, connected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Before the first query, so that the moment is younger than the locks: a segment that is dropped
+# between the two would take messages along that were carried forward where the moment sees none.
+_LOCKS: Final = "LOCK TABLE howdah.message, howdah.message_body IN ACCESS SHARE MODE"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    id: str
+    database: Database  # inside the moment, too
+
+
+@contextmanager
+def held_snapshot(spark: SparkSession, url: str) -> Iterator[Snapshot]:
+    """A moment that lasts as long as the block."""
+    with connected(spark, url) as database, database.transaction(is_frozen=True):
+        database.execute(_LOCKS)
+        yield Snapshot(database.value("SELECT pg_export_snapshot()"), database)
+
+
+def join_statement(snapshot: Snapshot | None) -> str:
+    """What a reading session says first."""
+    if snapshot is None:
+        return "SET TRANSACTION READ ONLY"
+    return (
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
+        f"SET TRANSACTION SNAPSHOT '{snapshot.id}'"
+    )
