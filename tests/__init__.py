@@ -1,0 +1,1 @@
+"""The promises, and the tests that try to break them."""

@@ -1,0 +1,18 @@
+"""Fixtures that every kind of test may ask for; they start only when asked."""
+
+from hypothesis import HealthCheck, settings
+
+from tests.gateway_process import gateway, shared_gateway
+from tests.postgres import database_template, database_url, postgres_server
+
+__all__ = [
+    "database_template",
+    "database_url",
+    "gateway",
+    "postgres_server",
+    "shared_gateway",
+]
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("howdah", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("howdah")

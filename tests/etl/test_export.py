@@ -1,0 +1,403 @@
+"""export: each message once, whatever is killed, and nothing overwritten, whatever is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from queue_core.message import Message, Properties
+from spark_etl.checkpoints import Ledger
+from spark_etl.database import connected
+from spark_etl.errors import EtlError
+from spark_etl.export import STEPS, ExportSettings, export, plan_export, read_export
+from spark_etl.manifest import Batch
+from tests.postgres import execute
+from tests.store.managers import House
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKPOINT = 'SELECT "offset", messages FROM howdah.etl_checkpoint'
+
+
+async def run(
+    spark: SparkSession, url: str, out: Path, *queues: str, batch: int = 1000, **more: Any
+) -> list[Batch]:
+    settings = ExportSettings(out, batch, 2)
+    return await asyncio.to_thread(export, spark, url, list(queues) or None, settings, **more)
+
+
+async def checkpoint(db: asyncpg.Connection) -> tuple[int, int] | None:
+    row = await db.fetchrow(CHECKPOINT)
+    return None if row is None else (row[0], row[1])
+
+
+async def exported(spark: SparkSession, out: Path, queue: str = "s") -> list[tuple[int, bytes]]:
+    def read() -> list[tuple[int, bytes]]:
+        rows = read_export(spark, out, queue).select("offset", "body").collect()
+        return sorted((row.offset, bytes(row.body)) for row in rows)
+
+    return await asyncio.to_thread(read)
+
+
+def numbered(*bounds: int) -> list[tuple[int, bytes]]:
+    return [(i, b"%d" % i) for i in range(*bounds)]
+
+
+async def fill(house: House, *bounds: int, queue: str = "s") -> None:
+    await house.store(queue, *[b"%d" % i for i in range(*bounds)])
+
+
+async def test_each_run_adds_what_is_new_and_only_that(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 50)
+    out = tmp_path / "out"
+    batches = await run(spark, house.url, out, "s", batch=20)
+    assert [(b.after, b.upto, b.messages) for b in batches] == [
+        (-1, 19, 20),
+        (19, 39, 20),
+        (39, 49, 10),
+    ]
+    assert await run(spark, house.url, out, "s") == []
+    await fill(house, 50, 60)
+    assert [b.after for b in await run(spark, house.url, out, "s")] == [49]
+    assert await exported(spark, out) == numbered(60)
+    assert await checkpoint(db) == (59, 60)
+    days = {path.name for path in out.rglob("day=*")}
+    assert days == {"day=2027-01-15"}
+
+
+async def test_what_the_files_say_is_what_the_gateway_has(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    for i in range(10):
+        properties = Properties(
+            message_id=f"m{i}", headers=(("n", 2**60 + i), ("list", [1.5, None, "ü"]))
+        )
+        house.vhost.publish(Message(bytes([i, 0, 255]), "", routing_key="s", properties=properties))
+    await house.flushed()
+    await run(spark, house.url, tmp_path / "out", "s")
+    stored = await db.fetch(
+        'SELECT "offset", message_id, headers::text, native, body, '
+        "extract(epoch FROM enqueued_at)::float8 AS at FROM howdah.message ORDER BY 1"
+    )
+    rows = await asyncio.to_thread(
+        lambda: read_export(spark, tmp_path / "out", "s").orderBy("offset").collect()
+    )
+    found = [
+        (
+            r.offset,
+            r.message_id,
+            r.headers,
+            bytes(r.native),
+            bytes(r.body),
+            r.enqueued_at.timestamp(),
+        )
+        for r in rows
+    ]
+    assert found == [tuple(row) for row in stored]
+    assert json.loads(rows[3].headers)["n"] == 2**60 + 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_driver_that_is_killed_after_any_step_loses_and_doubles_nothing(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path, step: str
+) -> None:
+    await house.stream("s")
+    await fill(house, 50)
+    out = tmp_path / "out"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.etl.killed_export"),
+        *(house.url, "s", str(out), step, "2"),
+        stderr=subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    seen = await exported(spark, out)
+    assert seen == numbered(40 if step in ("published", "noted") else 20)
+    await fill(house, 50, 55)
+    await run(spark, house.url, out, "s")
+    assert await exported(spark, out) == numbered(55)
+    assert await checkpoint(db) == (54, 55)
+    visible = {json.loads(p.read_text())["folder"] for p in out.glob("_manifest/*/*.json")}
+    assert {p.name for p in out.glob("log=*/*")} == visible
+
+
+async def test_a_run_that_was_killed_before_its_note_is_noted_by_the_next(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 10)
+
+    def die(step: str) -> None:
+        if step == "published":
+            raise Killed
+
+    with pytest.raises(Killed):
+        await run(spark, house.url, tmp_path / "out", "s", on_step=die)
+    assert await db.fetchrow(CHECKPOINT) is None
+    assert await run(spark, house.url, tmp_path / "out", "s") == []
+    assert await checkpoint(db) == (9, 10)
+
+
+class Killed(BaseException):
+    """Not an error that anybody handles."""
+
+
+async def test_a_slow_transaction_that_commits_after_a_faster_one_is_not_skipped(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """It published first and has the lower number in the outbox, and commits last."""
+    await house.stream("s")
+    inbox, _ = await house.consume("s")
+    slow = await asyncpg.connect(house.url)
+    transaction = slow.transaction()
+    await transaction.start()
+    await slow.execute("SELECT howdah.publish('s', 'slow')")
+    await db.execute("SELECT howdah.publish('s', 'fast')")
+    await inbox.has(1)
+    await run(spark, house.url, tmp_path / "out", "s")
+    assert await exported(spark, tmp_path / "out") == [(0, b"fast")]
+    await transaction.commit()
+    await slow.close()
+    await inbox.has(2)
+    await run(spark, house.url, tmp_path / "out", "s")
+    assert await exported(spark, tmp_path / "out") == [(0, b"fast"), (1, b"slow")]
+
+
+async def test_a_hole_in_a_stream_is_an_error_and_is_never_passed_over(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """The gateway makes none; whoever writes to the log by hand may."""
+    await house.stream("s")
+    await fill(house, 10)
+    await db.execute('DELETE FROM howdah.message WHERE "offset" = 5')
+    with pytest.raises(EtlError, match="has 9 messages, and 10 were to be read"):
+        await run(spark, house.url, tmp_path / "out", "s")
+    assert await exported(spark, tmp_path / "out") == []
+
+
+async def test_publishers_consumers_and_retention_go_on_during_an_export(
+    spark: SparkSession, migrated_url: str, tmp_path: Path
+) -> None:
+    house = await House(migrated_url).with_segments(20_000).open()
+    await house.stream("s", max_length_bytes=400_000)
+    await house.queue("q")
+    stop = asyncio.Event()
+    sent = 0
+
+    async def publish() -> None:
+        nonlocal sent
+        while not stop.is_set():
+            for queue in ("s", "q"):
+                house.put(queue, *[b"%d" % i for i in range(sent, sent + 20)])
+            sent += 20
+            await house.flushed()
+            await house.drain("q")
+            await house.upkeep()
+            await asyncio.sleep(0.02)
+
+    publisher = asyncio.create_task(publish())
+    out = tmp_path / "out"
+    for _ in range(4):
+        await run(spark, house.url, out, batch=500)
+    stop.set()
+    await publisher
+    batches = await run(spark, house.url, out)
+    found = await exported(spark, out)
+    missing = sum(json.loads(p.read_text())["missing"] for p in out.glob("_manifest/s-*/*.json"))
+    assert [offset for offset, _ in found] == sorted({offset for offset, _ in found})
+    assert len(found) + missing == sent
+    assert all(body == b"%d" % offset for offset, body in found)
+    classic = await exported(spark, out, "q")
+    assert all(body == b"%d" % offset for offset, body in classic)
+    assert len({offset for offset, _ in classic}) == len(classic)
+    assert {batch.queue for batch in batches} <= {"s", "q"}
+    await house.close()
+
+
+async def test_batches_from_before_a_new_column_are_read_together_with_those_after(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 5)
+    out = tmp_path / "out"
+    (old,) = await run(spark, house.url, out, "s")
+
+    def age() -> None:
+        """As if the version that wrote it had not known two of the columns."""
+        (folder,) = out.glob("log=*/*")
+        frame = spark.read.parquet(str(folder)).drop("delivery", "deaths")
+        frame.coalesce(1).write.partitionBy("day").parquet(str(tmp_path / "aged"))
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "aged", folder)
+        manifest = next(out.glob("_manifest/*/*.json"))
+        text = json.loads(manifest.read_text())
+        text["files"] = [
+            {"path": str(p.relative_to(out)), "bytes": p.stat().st_size}
+            for p in folder.rglob("*.parquet")
+        ]
+        manifest.write_text(json.dumps(text))
+
+    await asyncio.to_thread(age)
+    await fill(house, 5, 8)
+    await run(spark, house.url, out, "s")
+    assert old.upto == 4
+    assert await exported(spark, out) == numbered(8)
+    frame = read_export(spark, out, "s")
+    assert frame.where("delivery IS NULL").count() >= 5
+
+
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 7)
+    settings = ExportSettings(tmp_path / "out")
+    (plan,) = await asyncio.to_thread(plan_export, spark, house.url, ["s"], settings)
+    assert str(plan).startswith("s (stream): offsets 0 to 6 -> ")
+    assert not (tmp_path / "out").exists()
+    assert await db.fetchrow(CHECKPOINT) is None
+
+
+# --- what cannot be done
+
+
+async def test_an_infinite_time_stops_the_export_and_nothing_is_published(
+    spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 3)
+    await db.execute("UPDATE howdah.message SET expires_at = 'infinity' WHERE \"offset\" = 1")
+    with pytest.raises(EtlError, match="queue s holds a message with an infinite timestamp"):
+        await run(spark, house.url, tmp_path / "out", "s")
+    assert await exported(spark, tmp_path / "out") == []
+
+
+async def test_two_exports_of_one_queue_at_once_are_refused(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 3)
+    out = tmp_path / "out"
+    await run(spark, house.url, out, "s")
+    with connected(spark, house.url) as other:
+        (row,) = other.fetch("SELECT id FROM howdah.queue")
+        ledger = Ledger(other, "export", str(out), row["id"])
+        with connected(spark, house.url) as second, ledger.locked():
+            rival = Ledger(second, "export", str(out), row["id"])
+            with pytest.raises(EtlError, match="another export of this queue"), rival.locked(0.1):
+                raise AssertionError("two runners")
+
+
+async def test_a_manifest_is_never_overwritten(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    """Even if the lock did not help, as on two databases with one directory."""
+    await house.stream("s")
+    await fill(house, 3)
+    out = tmp_path / "out"
+
+    def rival(step: str) -> None:
+        if step == "synced":
+            log = next(out.glob("log=s-*")).name.removeprefix("log=")
+            (out / "_manifest" / log).mkdir(parents=True)
+            (out / "_manifest" / log / f"{0:020d}.json").write_text("theirs")
+
+    with pytest.raises(EtlError, match="nothing was overwritten"):
+        await run(spark, house.url, out, "s", on_step=rival)
+    assert next(out.glob("_manifest/*/*.json")).read_text() == "theirs"
+
+
+async def test_a_directory_with_other_things_in_it_is_left_alone(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(EtlError, match="not empty and no export of ours"):
+        await run(spark, house.url, tmp_path, "s")
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+async def test_a_lost_or_short_file_is_named_and_nothing_is_changed(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 3)
+    out = tmp_path / "out"
+    await run(spark, house.url, out, "s")
+    file = next(out.rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:10])
+    await fill(house, 3, 6)
+    with pytest.raises(EtlError, match=r"has 10 of \d+ bytes: restore it"):
+        await run(spark, house.url, out, "s")
+    file.unlink()
+    with pytest.raises(EtlError, match="is missing: restore it"):
+        await run(spark, house.url, out, "s")
+
+
+async def test_lost_manifests_are_noticed(
+    spark: SparkSession, house: House, tmp_path: Path
+) -> None:
+    await house.stream("s")
+    await fill(house, 3)
+    out = tmp_path / "out"
+    await run(spark, house.url, out, "s")
+    next(out.glob("_manifest/*/*.json")).unlink()
+    with pytest.raises(EtlError, match="was exported up to 2: manifests are missing"):
+        await run(spark, house.url, out, "s")
+    assert list(out.rglob("*.parquet"))
+
+
+async def test_what_retention_took_before_the_export_came_is_counted(
+    spark: SparkSession, migrated_url: str, tmp_path: Path
+) -> None:
+    house = await House(migrated_url).with_segments(20_000).open()
+    await house.stream("s", max_length_bytes=20_000)
+    for start in range(0, 100, 10):
+        await house.store("s", *[b"%d:".ljust(1000, b"x") % i for i in range(start, start + 10)])
+    await house.upkeep()
+    (batch,) = await run(spark, house.url, tmp_path / "out", "s")
+    assert batch.missing > 0
+    assert batch.messages + batch.missing == 100
+    await house.close()
+
+
+@pytest.fixture
+def reader_url(migrated_url: str) -> Iterator[str]:
+    name = f"etl_reader_{os.getpid()}"
+    execute(migrated_url, f"CREATE ROLE {name} LOGIN PASSWORD 'secret' IN ROLE howdah_reader")
+    parts = urlsplit(migrated_url)
+    yield parts._replace(netloc=f"{name}:secret@{parts.hostname}:{parts.port}").geturl()
+    execute(migrated_url, f"DROP ROLE {name}")
+
+
+async def test_the_role_howdah_reader_is_enough(
+    spark: SparkSession, house: House, db: asyncpg.Connection, reader_url: str, tmp_path: Path
+) -> None:
+    await house.queue("q")
+    await house.vhost.bind("amq.fanout", house.vhost.queue("q"))
+    await house.vhost.bind("amq.fanout", await house.queue("r"))
+    house.vhost.publish(Message(b"z" * 100_000, "amq.fanout", routing_key=""))
+    await house.flushed()
+    await run(spark, reader_url, tmp_path / "out", "q")
+    assert await exported(spark, tmp_path / "out", "q") == [(0, b"z" * 100_000)]
+    assert await db.fetchval("SELECT changed_by FROM howdah.etl_checkpoint") == (
+        urlsplit(reader_url).username
+    )

@@ -1,0 +1,62 @@
+"""Servers and databases for fault tests, apart from everybody else's: they get killed here."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from queue_core.store import migration
+from tests.faults.history import History
+from tests.faults.server import Server
+from tests.gateway_process import GatewayProcess
+from tests.postgres import execute
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="howdah-faults-") as folder:
+        Path(folder).chmod(0o711)
+        made = Server(Path(folder) / "data")
+        with made.postgres:
+            execute(made.postgres.url, "CREATE DATABASE migrated TEMPLATE template0")
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, migration.upgrade(made.database("migrated"))).result()
+            yield made
+
+
+@pytest.fixture
+def database(server: Server) -> str:
+    """The name of a migrated database of the test's own."""
+    name = f"fault_{next(_numbers)}"
+    execute(server.postgres.url, f"CREATE DATABASE {name} TEMPLATE migrated")
+    return name
+
+
+@pytest.fixture
+def guest(tmp_path: Path, server: Server, database: str) -> Iterator[GatewayProcess]:
+    """A gateway on that database: it is a guest on a server which does not die with it."""
+    process = GatewayProcess(tmp_path / "guest", {"database": {"url": server.database(database)}})
+    try:
+        yield process.start()
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def history() -> History:
+    return History()
+
+
+@pytest.fixture(autouse=True)
+def _quiet_clients() -> None:
+    """Clients that knock at a dead gateway's door have nothing to tell about it."""
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)

@@ -1,0 +1,53 @@
+"""What an operator does in these tests: runs a command, asks over HTTP, waits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from email.message import Message
+
+from tests.gateway_process import GatewayProcess
+
+Answer = tuple[int, str, Message]
+Done = subprocess.CompletedProcess[str]
+
+
+def answer(done: Done) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(done: Done, code: int = 1) -> str:
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def ready(gateway: GatewayProcess, queue: str) -> int:
+    found = json.loads(answer(gateway.run("queue", "show", queue, "--json")))
+    return int(found["status"]["ready"])
+
+
+def get(gateway: GatewayProcess, path: str, login: str | None = None) -> Answer:
+    request = urllib.request.Request(gateway.http_url(path))
+    if login is not None:
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), error.headers
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    """The other process has no event to offer; its answer is asked for until it is right."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)

@@ -1,0 +1,275 @@
+"""The commands for operators, as processes beside a real gateway."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from queue_core.store.migration import expected_version
+from tests.gateway.operator import answer, ready, refusal, wait_until
+from tests.gateway_process import GatewayProcess, howdah
+from tests.postgres import execute, fetch_value
+
+
+@pytest.fixture
+def queue(shared_gateway: GatewayProcess, request: pytest.FixtureRequest) -> str:
+    """A queue named after the test."""
+    name = request.node.name
+    answer(shared_gateway.run("queue", "declare", name))
+    return str(name)
+
+
+# --- queues
+
+
+def test_a_queue_is_declared_listed_and_shown(shared_gateway: GatewayProcess) -> None:
+    arguments = ("-a", "x-queue-type=stream", "-a", "x-max-length-bytes=1000000")
+    said = answer(shared_gateway.run("queue", "declare", "shown", *arguments))
+    assert "queue 'shown' declared" in said
+    table = answer(shared_gateway.run("queue", "list"))
+    assert table.startswith("VHOST  QUEUE")
+    assert "shown" in table
+    shown = answer(shared_gateway.run("queue", "show", "shown"))
+    assert '"x-max-length-bytes": 1000000' in shown
+    assert "kind:         stream" in shown
+
+
+def test_messages_are_peeked_at_without_effect(shared_gateway: GatewayProcess, queue: str) -> None:
+    for body in ("first", '{"second": 2}'):
+        done = shared_gateway.run("publish", "--queue", queue, body, "--header", "region=eu")
+        assert done.stderr.startswith("published as ")
+    wait_until(lambda: ready(shared_gateway, queue) == 2)
+    for _ in range(2):
+        found = json.loads(answer(shared_gateway.run("queue", "peek", queue, "--json")))
+        assert [message["body"] for message in found] == ["first", '{"second": 2}']
+        assert found[0]["headers"] == {"region": "eu"}
+    people = answer(shared_gateway.run("queue", "peek", queue, "--offset", "1", "-n", "1"))
+    assert people.startswith("offset 1")
+    assert '{"second": 2}' in people
+    assert "first" not in people
+
+
+def test_a_binary_body_is_shown_as_such(shared_gateway: GatewayProcess, queue: str) -> None:
+    statement = f"SELECT howdah.publish('{queue}', '\\xff00'::bytea)"
+    execute(shared_gateway.database_url, statement)
+    wait_until(lambda: ready(shared_gateway, queue) == 1)
+    assert "\\xff00" in answer(shared_gateway.run("queue", "peek", queue))
+    (found,) = json.loads(answer(shared_gateway.run("queue", "peek", queue, "--json")))
+    assert (found["body"], found["body_encoding"]) == ("/wA=", "base64")
+
+
+def test_a_queue_is_purged_and_deleted(shared_gateway: GatewayProcess, queue: str) -> None:
+    answer(shared_gateway.run("publish", "--queue", queue, "x"))
+    wait_until(lambda: ready(shared_gateway, queue) == 1)
+    words = refusal(shared_gateway.run("queue", "delete", queue, "--if-empty"))
+    assert "purge it first" in words
+    assert "purged (messages: 1)" in answer(shared_gateway.run("queue", "purge", queue))
+    assert ready(shared_gateway, queue) == 0
+    assert "deleted" in answer(shared_gateway.run("queue", "delete", queue, "--if-empty"))
+    assert f"no durable queue '{queue}'" in refusal(shared_gateway.run("queue", "show", queue))
+
+
+def test_dead_letters_are_driven_back(shared_gateway: GatewayProcess) -> None:
+    run = shared_gateway.run
+    answer(run("queue", "declare", "graves"))
+    to_graves = ("-a", "x-dead-letter-exchange=", "-a", "x-dead-letter-routing-key=graves")
+    answer(run("queue", "declare", "mortal", "-a", "x-message-ttl=1", *to_graves))
+    answer(run("publish", "--queue", "mortal", "a", "--header", "region=eu"))
+    answer(run("publish", "--queue", "mortal", "b", "--header", "region=us"))
+    wait_until(lambda: ready(shared_gateway, "graves") == 2)
+    # To the time to live they fall again: what counts is that one of them was moved.
+    said = answer(run("queue", "redrive", "graves", "--where", "headers->>'region' = 'eu'"))
+    assert "moved: 1" in said
+    words = refusal(run("queue", "redrive", "graves", "--where", "no such column = 1"))
+    assert "syntax" in words or "column" in words
+
+
+@pytest.mark.parametrize("command", ["show", "peek", "purge", "redrive", "delete"])
+def test_an_unknown_queue_is_named(shared_gateway: GatewayProcess, command: str) -> None:
+    words = refusal(shared_gateway.run("queue", command, "missing"))
+    assert words.startswith("howdah: there is no durable queue 'missing' in virtual host '/'")
+
+
+def test_an_argument_that_is_not_supported_is_refused(shared_gateway: GatewayProcess) -> None:
+    words = refusal(shared_gateway.run("queue", "declare", "odd", "-a", "x-wish=1"))
+    assert "argument 'x-wish' is not supported" in words
+    words = refusal(shared_gateway.run("queue", "declare", "odd", "-a", "x-max-length"))
+    assert "expected NAME=VALUE" in words
+
+
+# --- without a gateway
+
+
+@pytest.fixture
+def stopped(gateway: GatewayProcess) -> GatewayProcess:
+    """A gateway that has run, with a queue in it, and runs no more."""
+    answer(gateway.run("queue", "declare", "orders"))
+    assert gateway.terminate() == 0
+    return gateway
+
+
+def test_commands_work_on_the_data_of_a_gateway_that_is_stopped(stopped: GatewayProcess) -> None:
+    assert "orders" in answer(stopped.run("queue", "list"))
+    done = stopped.run("publish", "--queue", "orders", "later")
+    assert done.returncode == 0
+    assert "no gateway is running: it is routed when one starts" in done.stderr
+    words = refusal(stopped.run("queue", "purge", "orders"))
+    assert "no gateway is running on this database: command" in words
+    assert not (stopped.data_dir / "postgres" / "postmaster.pid").exists()
+    assert "asked for as command" in answer(stopped.run("queue", "purge", "orders", "--no-wait"))
+    stopped.restart()
+    query = "SELECT count(*) FROM howdah.command WHERE done_at IS NULL"
+    wait_until(lambda: fetch_value(stopped.database_url, query) == 0)
+
+
+def test_without_any_data_a_command_says_what_to_do(tmp_path: Path) -> None:
+    environ = {"HOWDAH_DATA_DIR": str(tmp_path / "nothing")}
+    words = refusal(howdah("queue", "list", environ=environ))
+    assert f"there is no database in data_dir {tmp_path / 'nothing'}" in words
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_database_out_of_reach_is_named_by_every_command() -> None:
+    environ = {"HOWDAH_DATABASE__URL": "postgresql://user:secret@127.0.0.1:1/db"}
+    for arguments in (["queue", "list"], ["migrate"], ["user", "list"], ["publish", "a", "b"]):
+        words = refusal(howdah(*arguments, environ=environ))
+        assert "127.0.0.1:1/db" in words, arguments
+        assert "secret" not in words
+
+
+# --- publishing
+
+
+def test_the_body_comes_from_the_argument_or_from_standard_input(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    shared_gateway.run("publish", "--queue", queue, words="from stdin")
+    shared_gateway.run("publish", f"$queue/{queue}", "-", words="from dash")
+    shared_gateway.run("publish", "--exchange", "", queue, "by exchange")
+    done = shared_gateway.run("publish", "--queue", queue, "--lines", words="one\ntwo\n")
+    assert done.stderr == "published 2 messages\n"
+    wait_until(lambda: ready(shared_gateway, queue) == 5)
+    found = json.loads(answer(shared_gateway.run("queue", "peek", queue, "--json")))
+    bodies = [message["body"] for message in found]
+    assert bodies == ["from stdin", "from dash", "by exchange", "one", "two"]
+
+
+def test_a_delayed_message_waits_and_an_expiring_one_goes(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    answer(shared_gateway.run("publish", "--queue", queue, "later", "--delay", "1h"))
+    query = f"SELECT state FROM howdah.ready_messages WHERE queue = '{queue}'"
+    wait_until(lambda: fetch_value(shared_gateway.database_url, query) == "delayed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--exchange", "nowhere", "key", "x"], "there is no durable exchange 'nowhere'"),
+        (["a/+", "x"], "has a wildcard in it"),
+        (["--queue", "q", "a", "b"], "takes a body and no address"),
+        (["--queue", "q", "--exchange", "x", "b"], "not both"),
+        (["t", "x", "--delay", "soon"], "--delay soon: not a duration"),
+        (["t", "x", "--header", "flag"], "expected NAME=VALUE"),
+        (["--queue", "q", "x", "--retain"], "--retain goes with a topic"),
+        (["t", "x", "--via", "mqtt", "--priority", "3"], "--priority: not over MQTT"),
+        ([], "where to?"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_with_the_way_out(
+    shared_gateway: GatewayProcess, arguments: list[str], expected: str
+) -> None:
+    assert expected in refusal(shared_gateway.run("publish", *arguments))
+
+
+# --- users
+
+
+def test_users_are_made_granted_listed_and_removed(shared_gateway: GatewayProcess) -> None:
+    run = shared_gateway.run
+    assert "made" in answer(run("user", "add", "ada", "--tag", "monitoring", words="secret\n"))
+    assert "changed" in answer(run("user", "add", "ada", words="another\n"))
+    answer(run("user", "grant", "ada", "--configure", "^ada-", "--write", ".*", "--read", ""))
+    rule = ("--topic-exchange", "amq.topic", "--write", "^plant\\.")
+    answer(run("user", "grant", "ada", *rule))
+    table = answer(run("user", "list"))
+    (row,) = [line.split() for line in table.splitlines() if line.startswith("ada")]
+    assert row[:5] == ["ada", "monitoring", "/", "^ada-", ".*"]
+    users = {user["name"]: user for user in json.loads(answer(run("user", "list", "--json")))}
+    assert users["ada"]["has_password"] is True
+    assert users["ada"]["permissions"]["/"]["configure"] == "^ada-"
+    assert "secret" not in json.dumps(users)
+    answer(run("user", "revoke", "ada"))
+    assert "no permissions" in refusal(run("user", "revoke", "ada"))
+    assert "removed" in answer(run("user", "remove", "ada"))
+    assert "there is no user 'ada'" in refusal(run("user", "remove", "ada"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "expected"),
+    [
+        (["add", "eve"], "\n", "the password is empty"),
+        (["grant", "nobody"], "", "there is no user 'nobody'"),
+        (["grant", "guest", "--write", "("], "", "is not a regular expression"),
+        (["grant", "guest", "--topic-exchange", "x", "--configure", ""], "", "leave it out"),
+    ],
+)
+def test_what_a_user_cannot_be_is_refused(
+    shared_gateway: GatewayProcess, arguments: list[str], words: str, expected: str
+) -> None:
+    assert expected in refusal(shared_gateway.run("user", *arguments, words=words))
+
+
+def test_a_schema_that_may_not_be_migrated_is_not_made_for_a_user(database_url: str) -> None:
+    environ = {"HOWDAH_DATABASE__URL": database_url, "HOWDAH_DATABASE__MIGRATE": "false"}
+    words = refusal(howdah("user", "add", "ada", words="secret\n", environ=environ))
+    assert "run `howdah migrate`" in words
+    assert fetch_value(database_url, "SELECT to_regnamespace('howdah') IS NULL") is True
+
+
+# --- migrations
+
+
+def test_migrations_go_up_and_down_and_print_themselves(database_url: str) -> None:
+    environ = {"HOWDAH_DATABASE__URL": database_url}
+    sql = answer(howdah("migrate", "--sql", environ=environ))
+    assert "CREATE TABLE howdah.message" in sql
+    query = "SELECT to_regnamespace('howdah') IS NULL"
+    assert fetch_value(database_url, query) is True
+    head = expected_version()
+    assert answer(howdah("migrate", environ=environ)) == f"schema: none -> {head}\n"
+    assert answer(howdah("migrate", environ=environ)) == f"the schema is at {head} already\n"
+    down = answer(howdah("migrate", "--sql", "--to", "base", environ=environ))
+    assert "DROP TABLE" in down
+    assert answer(howdah("migrate", "--to", "base", environ=environ)) == f"schema: {head} -> none\n"
+    assert fetch_value(database_url, query) is True
+
+
+def test_an_unknown_revision_is_refused(database_url: str) -> None:
+    environ = {"HOWDAH_DATABASE__URL": database_url}
+    words = refusal(howdah("migrate", "--to", "7777", environ=environ))
+    assert "--to 7777: no such revision; known: base, 0001" in words
+
+
+# --- the command line itself
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "migrate", "queue list", "queue peek", "publish", "subscribe", "user add", "doctor"],
+)
+def test_help_is_documentation(command: str) -> None:
+    done = howdah(*command.split(), "--help")
+    assert done.returncode == 0
+    assert f"usage: howdah {command}" in done.stdout
+    assert "--config FILE" in done.stdout
+
+
+def test_an_unknown_command_ends_with_two() -> None:
+    assert "invalid choice: 'serv'" in refusal(howdah("serv"), 2)
+
+
+def test_the_version_is_told() -> None:
+    assert answer(howdah("version")) == answer(howdah("--version"))

@@ -1,0 +1,168 @@
+"""`howdah doctor`: what it finds, and that it names who and what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from queue_core.store import diagnosis
+from queue_core.store.findings import Finding, Level
+from queue_core.store.migration import upgrade
+from tests.gateway_process import GatewayProcess, howdah
+
+
+@pytest.fixture
+async def migrated(database_url: str) -> str:
+    await upgrade(database_url)
+    return database_url
+
+
+def levels(findings: list[Finding]) -> set[Level]:
+    return {finding.level for finding in findings}
+
+
+def test_a_healthy_gateway_has_nothing_to_fear(shared_gateway: GatewayProcess) -> None:
+    done = shared_gateway.run("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "FAIL" not in done.stdout
+    assert "schema and grants are in place" in done.stdout
+    assert "listeners: the gateway is running" in done.stdout
+    found = json.loads(shared_gateway.run("doctor", "--json").stdout)
+    assert {finding["level"] for finding in found} <= {"OK", "WARN"}
+
+
+def test_a_database_out_of_reach_fails(tmp_path: Path) -> None:
+    environ = {
+        "HOWDAH_DATABASE__URL": "postgresql://user:secret@127.0.0.1:1/db",
+        "HOWDAH_DATA_DIR": str(tmp_path),
+    }
+    done = howdah("doctor", environ=environ)
+    assert done.returncode == 1
+    assert "FAIL the database cannot be examined\n     -> database.url: 127.0.0.1:1" in done.stdout
+    assert "secret" not in done.stdout
+
+
+def test_a_schema_that_is_missing_fails_with_the_command_that_makes_it(database_url: str) -> None:
+    done = howdah("doctor", environ={"HOWDAH_DATABASE__URL": database_url})
+    assert done.returncode == 1
+    assert "has no schema howdah\n     -> run howdah migrate" in done.stdout
+
+
+def test_a_taken_port_fails(migrated: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        environ = {
+            "HOWDAH_DATABASE__URL": migrated,
+            "HOWDAH_LISTENERS__AMQP__PORT": str(taken.getsockname()[1]),
+        }
+        done = howdah("doctor", environ=environ)
+    assert done.returncode == 1
+    assert "listeners.amqp.port: " in done.stdout
+
+
+async def test_whoever_holds_back_vacuum_is_named(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "OLD_XMIN", timedelta())
+    doctor = await asyncpg.connect(migrated)
+    reader = await asyncpg.connect(migrated, server_settings={"application_name": "nightly export"})
+    try:
+        async with reader.transaction(isolation="repeatable_read"):
+            await reader.fetch("SELECT * FROM howdah.queue")
+            (finding,) = await diagnosis.oldest_reader(doctor)
+        assert finding.level is Level.WARN
+        assert f"pid {reader.get_server_pid()} (nightly export" in finding.what
+        assert "SELECT * FROM howdah.queue" in finding.what
+        assert f"pg_terminate_backend({reader.get_server_pid()})" in finding.way_out
+        assert levels(await diagnosis.oldest_reader(doctor)) == {Level.OK}
+    finally:
+        await reader.close()
+        await doctor.close()
+
+
+async def test_settings_under_which_messages_are_lost_are_named(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor = await asyncpg.connect(migrated)
+    try:
+        assert levels(await diagnosis.safety(doctor)) == {Level.OK}
+        off = "SELECT name, 'off' AS setting FROM pg_settings WHERE name IN ('fsync', 'autovacuum')"
+        monkeypatch.setattr(diagnosis, "_SETTINGS", off)
+        loses, grows = await diagnosis.safety(doctor)
+        assert (loses.level, grows.level) == (Level.FAIL, Level.WARN)
+        assert "fsync is off" in loses.what
+        assert "ALTER SYSTEM SET autovacuum = on" in grows.way_out
+    finally:
+        await doctor.close()
+
+
+async def test_a_clock_that_is_wrong_is_named(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor = await asyncpg.connect(migrated)
+    try:
+        assert levels(await diagnosis.clock(doctor)) == {Level.OK}
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 60)
+        (finding,) = await diagnosis.clock(doctor)
+        assert finding.level is Level.WARN
+        assert "60.0 s behind" in finding.what
+    finally:
+        await doctor.close()
+
+
+async def test_work_that_nobody_does_is_named(migrated: str) -> None:
+    doctor = await asyncpg.connect(migrated)
+    try:
+        await doctor.execute("SELECT howdah.publish('orders', 'x'::text)")
+        await doctor.execute("UPDATE howdah.outbox SET inserted_at = now() - interval '1 hour'")
+        (finding,) = await diagnosis.waiting_work(doctor)
+        assert finding.level is Level.WARN
+        assert finding.what == "1 messages in the outbox wait, the oldest for 60 min"
+    finally:
+        await doctor.close()
+
+
+async def test_a_segment_that_cannot_be_dropped_names_its_readers(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor = await asyncpg.connect(migrated)
+    try:
+        assert levels(await diagnosis.segments(doctor)) == {Level.OK}
+        segment = await doctor.fetchval("SELECT howdah.create_segment()")
+        await doctor.execute("SELECT howdah.seal_segment($1, 0, 0, now())", segment)
+        await doctor.execute("SELECT howdah.retire_segment($1)", segment)
+        await doctor.execute("UPDATE howdah.segment SET retired_at = now() - interval '3 hours'")
+        (finding,) = await diagnosis.segments(doctor)
+        assert finding.level is Level.WARN
+        assert "1 segments cannot be dropped, the oldest since 3 h" in finding.what
+    finally:
+        await doctor.close()
+
+
+async def test_a_prepared_transaction_and_a_dead_slot_are_named(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor = await asyncpg.connect(migrated)
+    try:
+        assert levels(await diagnosis.leftovers(doctor)) == {Level.OK}
+        monkeypatch.setattr(
+            diagnosis,
+            "_SLOTS",
+            "SELECT 'backup'::name AS slot_name, 'lost' AS wal_status, 1048576::bigint AS bytes",
+        )
+        monkeypatch.setattr(
+            diagnosis,
+            "_PREPARED",
+            "SELECT 'tx1' AS gid, 'app'::name AS owner, interval '5 hours' AS age",
+        )
+        slot, prepared = await diagnosis.leftovers(doctor)
+        assert "slot backup is not in use (lost) and keeps 1 MiB" in slot.what
+        assert "ROLLBACK PREPARED 'tx1'" in prepared.way_out
+    finally:
+        await doctor.close()

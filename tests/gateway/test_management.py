@@ -1,0 +1,122 @@
+"""The management listener of a real gateway: health, metrics, queues."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import asyncpg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.embedded_postgres import EmbeddedPostgres
+from tests.gateway.operator import get, wait_until
+from tests.gateway_process import GatewayProcess, running
+
+
+def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]:
+    status, text, headers = get(gateway, "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_gateway_that_runs_is_live_and_ready(shared_gateway: GatewayProcess) -> None:
+    assert get(shared_gateway, "/health/live")[:2] == (200, '{"status":"live"}\n')
+    assert get(shared_gateway, "/health/ready")[:2] == (200, '{"status":"ready"}\n')
+
+
+def test_readiness_falls_while_postgresql_is_gone_and_comes_back(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "database", settings={"shared_buffers": "32MB"})
+    with server, running(tmp_path / "gateway", {"database": {"url": server.url}}) as gateway:
+
+        def status() -> int:
+            return get(gateway, "/health/ready")[0]
+
+        assert status() == 200
+        server.stop()
+        wait_until(lambda: status() == 503)
+        assert get(gateway, "/health/live")[0] == 200
+        server.start()
+        wait_until(lambda: status() == 200)
+
+
+def test_metrics_count_messages_and_show_queues_by_name(shared_gateway: GatewayProcess) -> None:
+    name = "metrics.orders"
+    before = samples(shared_gateway)["howdah_published_total", ()]
+    assert shared_gateway.run("queue", "declare", name).returncode == 0
+    for _ in range(3):
+        assert shared_gateway.run("publish", "--queue", name, "x").returncode == 0
+    key = ("howdah_queue_ready", ("classic", name, "/"))
+    wait_until(lambda: samples(shared_gateway).get(key) == 3)
+    after = samples(shared_gateway)
+    assert after["howdah_published_total", ()] >= before + 3
+    assert after["howdah_outbox_drained_total", ()] >= 3
+    assert after["howdah_queue_consumers", ("classic", name, "/")] == 0
+    assert after["howdah_ready", ()] == 1
+    assert after["howdah_connections", ("mqtt",)] == 0
+    assert after["howdah_mqtt_protocol_errors_total", ()] == 0
+    assert after["process_resident_memory_bytes", ()] > 0
+
+
+def test_queues_are_listed_as_json(shared_gateway: GatewayProcess) -> None:
+    name = "listed"
+    done = shared_gateway.run("queue", "declare", name, "-a", "x-max-length=5")
+    assert done.returncode == 0, done.stderr
+    status, text, headers = get(shared_gateway, "/api/queues")
+    assert status == 200
+    assert headers["Content-Type"] == "application/json; charset=utf-8"
+    found = {queue["name"]: queue for queue in json.loads(text)}
+    assert found[name] == {
+        "vhost": "/",
+        "name": name,
+        "kind": "classic",
+        "arguments": {"x-max-length": 5},
+        "ready": 0,
+        "in_flight": 0,
+        "delayed": 0,
+        "consumers": 0,
+    }
+
+
+def test_queues_are_shown_to_those_who_may_see_them(shared_gateway: GatewayProcess) -> None:
+    assert get(shared_gateway, "/api/queues", "guest:guest")[0] == 200
+    status, text, headers = get(shared_gateway, "/api/queues", "guest:wrong")
+    assert status == 401
+    assert json.loads(text) == {"error": "wrong user name or password"}
+    assert headers["WWW-Authenticate"].startswith("Basic")
+    shared_gateway.run("user", "add", "stranger", "--no-permissions", words="secret\n")
+    wait_until(lambda: get(shared_gateway, "/api/queues", "stranger:secret")[0] == 200)
+    assert json.loads(get(shared_gateway, "/api/queues", "stranger:secret")[1]) == []
+
+
+def test_credentials_of_another_kind_are_refused(shared_gateway: GatewayProcess) -> None:
+    request = urllib.request.Request(shared_gateway.http_url("/api/queues"))
+    request.add_header("Authorization", "Bearer token")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    with refused.value as answer:
+        assert answer.code == 401
+        assert "HTTP Basic" in json.loads(answer.read())["error"]
+
+
+def test_an_unknown_path_says_what_there_is(shared_gateway: GatewayProcess) -> None:
+    status, text, _ = get(shared_gateway, "/nothing")
+    assert status == 404
+    assert "/api/queues" in json.loads(text)["error"]
+
+
+async def test_the_database_of_a_gateway_is_within_reach_of_sql(
+    shared_gateway: GatewayProcess,
+) -> None:
+    connection = await asyncpg.connect(shared_gateway.database_url)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM howdah.vhost") >= 1
+    finally:
+        await connection.close()

@@ -1,0 +1,85 @@
+"""Debian's RabbitMQ as a node of the test's own: free ports, a temporary folder, gone after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+START_SECONDS = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[int]:
+    """Its AMQP port."""
+    if not SERVER.exists() or shutil.which("erl") is None:
+        pytest.skip("RabbitMQ is not installed (Debian's package rabbitmq-server)")
+    port, distribution, names = free_ports(3)
+    (folder / "plugins").write_text("[].\n")
+    (folder / "environment").touch()
+    environ = {
+        **os.environ,
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"howdah{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "ERL_EPMD_PORT": str(names),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_MNESIA_BASE": str(folder / "db"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "environment"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+    }
+    with (folder / "output.log").open("wb") as log:
+        process = subprocess.Popen(
+            [SERVER], env=environ, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            _wait_for(port, process, folder)
+            yield port
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+            _stop_name_service(names)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail("RabbitMQ did not start:\n" + (folder / "output.log").read_text()[-3000:])
+
+
+def _stop_name_service(port: int) -> None:
+    """Erlang's name service is a daemon that outlives the node; ours is on a port of its own."""
+    epmd = shutil.which("epmd")
+    if epmd is not None:
+        subprocess.run([epmd, "-port", str(port), "-kill"], capture_output=True, check=False)

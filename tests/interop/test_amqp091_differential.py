@@ -1,0 +1,46 @@
+"""The same scripts against Debian's RabbitMQ and against Howdah, answers compared method by method.
+
+Codes, class and method ids, counts, flags, properties and bodies must be equal. Where they are
+meant to differ, the step says so, they do differ, and the reason is in the conformance document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway_process import GatewayProcess
+from tests.interop.amqp091_script import Script, answers_to
+from tests.interop.amqp091_scripts import SCRIPTS
+from tests.interop.rabbitmq_server import rabbitmq
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
+DIFFERENCES = sorted({s.difference for script in SCRIPTS for s in script.steps if s.difference})
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as port:
+        yield port
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+async def test_howdah_answers_as_rabbitmq_does(
+    script: Script, rabbitmq_port: int, shared_gateway: GatewayProcess
+) -> None:
+    theirs, ours = await asyncio.gather(
+        answers_to(script, rabbitmq_port), answers_to(script, shared_gateway.ports["amqp"])
+    )
+    for step, expected, found in zip(script.steps, theirs, ours, strict=True):
+        if step.difference:
+            assert found != expected, f"{step.method!r}: the difference is gone"
+        else:
+            assert found == expected, step.method
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_every_wanted_difference_is_documented(difference: str) -> None:
+    assert f"`{difference}`" in DOCUMENT.read_text()

@@ -1,0 +1,87 @@
+"""The test session's PostgreSQL: one real server, a fresh database for each test.
+
+The server is the gateway's own runner in a temporary folder, with production settings (fsync on).
+HOWDAH_TEST_POSTGRES_BIN chooses other binaries, to run the same tests on another version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from gateway.embedded_postgres import EmbeddedPostgres
+
+_BIN_DIR_VARIABLE = "HOWDAH_TEST_POSTGRES_BIN"
+_numbers = itertools.count(1)
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements from code that is not asynchronous, whatever loop the test has."""
+
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, run()).result()
+
+
+def fetch_value(url: str, query: str) -> object:
+    """The first column of the first row."""
+
+    async def run() -> object:
+        connection = await asyncpg.connect(url)
+        try:
+            value: object = await connection.fetchval(query)
+            return value
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, run()).result()
+
+
+def database_of(server: EmbeddedPostgres, name: str) -> str:
+    """The URL of another database on the same server."""
+    return server.url.rpartition("/")[0] + f"/{name}"
+
+
+def chosen_bin_dir() -> Path | None:
+    value = os.environ.get(_BIN_DIR_VARIABLE, "")
+    return Path(value) if value else None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[EmbeddedPostgres]:
+    """One server for the whole session."""
+    with tempfile.TemporaryDirectory(prefix="howdah-test-") as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data", bin_dir=chosen_bin_dir()) as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def database_template(postgres_server: EmbeddedPostgres) -> str:
+    """The database that each test starts from; a folder's conftest may name one with a schema."""
+    return "template0"
+
+
+@pytest.fixture
+def database_url(postgres_server: EmbeddedPostgres, database_template: str) -> Iterator[str]:
+    """A database of the test's own, dropped afterwards."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE {database_template}")
+    yield database_of(postgres_server, name)
+    execute(postgres_server.url, f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,162 @@
+"""Clients that mean harm, or know no better: others are served all along, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from pathlib import Path
+
+from protocols.mqtt.encoder import encode
+from protocols.mqtt.packets import (
+    Connect,
+    PingReq,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscribeRequest,
+)
+from tests.gateway_process import GatewayProcess
+from tests.protocol.mqtt.raw_client import Mqtt, fresh
+
+HALF_OPEN = 1000
+MEGABYTE = 1024 * 1024
+
+
+def resident(gateway: GatewayProcess) -> int:
+    """Bytes of memory that the gateway has."""
+    fields = Path(f"/proc/{gateway.pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def check_served(mqtt: Mqtt) -> None:
+    topic = fresh("t")
+    async with mqtt.client() as client:
+        await client.subscribe(topic, 1)
+        await client.publish(topic, b"still here", 1)
+        assert (await client.message()).payload == b"still here"
+
+
+async def test_a_thousand_half_open_connections_disturb_nobody(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    before = resident(shared_gateway)
+    silent = [await mqtt.open() for _ in range(HALF_OPEN)]
+    for client in silent[::2]:
+        client.send_bytes(b"\x10")  # and never the rest
+    await check_served(mqtt)
+    assert resident(shared_gateway) - before < 20 * MEGABYTE
+
+
+async def test_a_client_that_sends_byte_by_byte_is_understood(mqtt: Mqtt) -> None:
+    topic = fresh("t")
+    async with mqtt.client() as subscriber:
+        await subscriber.subscribe(topic)
+        slow = await mqtt.open()
+        for byte in encode(Connect(fresh()), 5) + encode(Publish(topic, b"at last"), 5):
+            slow.send_bytes(bytes((byte,)))
+            await asyncio.sleep(0)
+        assert (await subscriber.message()).payload == b"at last"
+
+
+async def test_a_large_packet_that_never_comes_takes_no_memory(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    before = resident(shared_gateway)
+    for _ in range(50):
+        client = await mqtt.connected()
+        client.send_bytes(bytes.fromhex("30ffff7f") + b"\0\1a" + b"x" * 1000)  # 2 MB announced
+    await check_served(mqtt)
+    assert resident(shared_gateway) - before < 20 * MEGABYTE
+
+
+async def test_256_megabytes_before_connect_are_refused_at_once(mqtt: Mqtt) -> None:
+    client = await mqtt.open()
+    client.send_bytes(bytes.fromhex("10ffffff7f"))
+    assert await client.is_closed()
+
+
+async def test_a_subscription_bomb_is_refused(mqtt: Mqtt) -> None:
+    async with mqtt.client() as client:
+        name = fresh("t")
+        for start in range(0, 5000, 500):
+            requests = tuple(SubscribeRequest(f"{name}/{i}/+/#") for i in range(start, start + 500))
+            client.send(Subscribe(1, requests))
+            reasons = set((await client.expect(SubAck)).reasons)
+            assert reasons == ({0} if start < 1000 else {0x97})
+    await check_served(mqtt)
+
+
+async def test_a_flood_of_pings_from_one_who_does_not_listen_is_bounded(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    before = resident(shared_gateway)
+    async with mqtt.client() as deaf:
+        pings = encode(PingReq(), 5) * 20_000
+        for _ in range(100):  # 2 million
+            deaf.send_bytes(pings)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(deaf.drained(), 0.01)
+        await check_served(mqtt)
+        assert resident(shared_gateway) - before < 40 * MEGABYTE
+
+
+async def test_a_subscriber_that_does_not_read_is_bounded(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    topic = fresh("t")
+    before = resident(shared_gateway)
+    async with mqtt.client() as deaf, mqtt.client() as publisher:
+        await deaf.subscribe(topic)
+        payload = b"x" * 10_000
+        for i in range(10_000):  # 100 MB
+            await publisher.publish(topic, payload)
+            if i % 100 == 0:
+                await publisher.hears_nothing()
+        await check_served(mqtt)
+        assert resident(shared_gateway) - before < 60 * MEGABYTE
+
+
+async def test_random_bytes_harm_nobody(mqtt: Mqtt, shared_gateway: GatewayProcess) -> None:
+    generator = random.Random(20261116)
+    before = resident(shared_gateway)
+    for turn in range(300):
+        client = await mqtt.open()
+        if turn % 3:
+            client.send(Connect(fresh()))
+        client.send_bytes(generator.randbytes(generator.randrange(1, 3000)))
+        client.abort()
+    await check_served(mqtt)
+    assert resident(shared_gateway) - before < 20 * MEGABYTE
+
+
+async def test_damaged_packets_harm_nobody(mqtt: Mqtt) -> None:
+    generator = random.Random(7)
+    sound = [
+        encode(Publish("a/b", b"payload", 1, packet_id=5), 5),
+        encode(Subscribe(3, (SubscribeRequest("a/#", 1),)), 5),
+        encode(Publish("a", b"x", 2, packet_id=6), 5),
+    ]
+    for _ in range(200):
+        damaged = bytearray(generator.choice(sound))
+        for _ in range(generator.randrange(1, 4)):
+            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+        client = await mqtt.connected()
+        client.send_bytes(bytes(damaged))
+        client.abort()
+    await check_served(mqtt)
+
+
+async def test_10_000_idle_connections_would_fit(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    """A tenth of them, so that the test takes seconds: 12 KiB of memory each."""
+    count = 1000
+    for _ in range(100):  # whatever is made once is made
+        await mqtt.connected(keep_alive=60)
+    before = resident(shared_gateway)
+    for _ in range(count):
+        client = await mqtt.connected(keep_alive=60)
+    assert client.connack.reason == 0
+    assert (resident(shared_gateway) - before) / count < 12 * 1024

@@ -1,0 +1,142 @@
+"""What the operator may choose: fan-out, overflow of the window, limits, the highest QoS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocols.mqtt.packets import Connect, PubAck, Publish, Version, Will
+from protocols.mqtt.property_set import PropertySet
+from tests.gateway_process import running
+from tests.protocol.mqtt.raw_client import Mqtt, RawClient, lasting
+
+P = PropertySet
+
+
+@asynccontextmanager
+async def gateway_with(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[Mqtt]:
+    with running(folder / "gateway", settings) as process:
+        mqtt = Mqtt(process.ports["mqtt"])
+        yield mqtt
+        await mqtt.close()
+
+
+@pytest.fixture
+async def async_fan_out(tmp_path: Path) -> AsyncIterator[Mqtt]:
+    settings = {"broker": {"async_fan_out": True, "fan_out_workers": 2}}
+    async with gateway_with(tmp_path, settings) as mqtt:
+        yield mqtt
+
+
+async def test_asynchronous_fan_out_delivers_everything_in_order(async_fan_out: Mqtt) -> None:
+    mqtt = async_fan_out
+    subscribers = [await mqtt.connected() for _ in range(5)]
+    for subscriber in subscribers:
+        await subscriber.subscribe("news", 1)
+    publisher = await mqtt.connected()
+    for start in range(0, 500, 100):
+        packets = [
+            Publish("news", b"%d" % i, 1, packet_id=i + 1) for i in range(start, start + 100)
+        ]
+        publisher.send(*packets)
+        for _ in packets:
+            assert (await publisher.find(PubAck)).reason == 0
+    for subscriber in subscribers:
+        received = await subscriber.messages(500)
+        assert [m.payload for m in received] == [b"%d" % i for i in range(500)]
+
+
+async def test_asynchronous_fan_out_still_commits_before_it_acknowledges(
+    async_fan_out: Mqtt,
+) -> None:
+    mqtt = async_fan_out
+    away = await mqtt.connected("away", properties=lasting())
+    await away.subscribe("news", 1)
+    await away.disconnect()
+    live = await mqtt.connected()
+    await live.subscribe("news", 1)
+    publisher = await mqtt.connected()
+    assert await publisher.publish("news", b"both", 1) == 0
+    assert await publisher.publish("nobody", b"", 1) == 0x10
+    assert (await live.message()).payload == b"both"
+    away = await mqtt.connected("away", clean=False, properties=lasting())
+    assert (await away.message()).payload == b"both"
+
+
+async def test_a_pending_queue_takes_more_than_the_window_and_spills_when_its_client_goes(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "session": {
+            "max_inflight_messages": 2,
+            "inflight_overflow": "pending",
+            "pending_queue_size": 5,
+        }
+    }
+    async with gateway_with(tmp_path, settings) as mqtt:
+        client = await mqtt.connected("slow", properties=lasting())
+        await client.subscribe("t", 1)
+        publisher = await mqtt.connected(version=Version.V311)
+        for i in range(20):
+            await publisher.publish("t", b"%d" % i, 1)
+        first = [await client.expect(Publish) for _ in range(2)]
+        assert [m.payload for m in first] == [b"0", b"1"]
+        assert await client.hears_nothing()
+        # what was pending goes back to the queue, with what was in flight
+        client.abort()
+        client = await mqtt.connected("slow", clean=False, properties=lasting())
+        received = await client.messages(20)
+        assert [m.payload for m in received] == [b"%d" % i for i in range(20)]
+        assert [m.dup for m in received] == [True] * 2 + [False] * 18
+
+
+async def test_a_pending_queue_lets_qos_0_pass_a_full_window(tmp_path: Path) -> None:
+    settings = {
+        "session": {
+            "max_inflight_messages": 1,
+            "inflight_overflow": "pending",
+            "pending_queue_size": 10,
+        }
+    }
+    async with gateway_with(tmp_path, settings) as mqtt:
+        client = await mqtt.connected()
+        await client.subscribe("t", 1)
+        publisher = await mqtt.connected(version=Version.V311)
+        for payload, qos in ((b"1", 1), (b"2", 1), (b"now", 0)):
+            await publisher.publish("t", payload, qos)
+        assert (await client.expect(Publish)).payload == b"1"
+        assert (await client.expect(Publish)).payload == b"now"
+        assert await client.hears_nothing()
+
+
+@pytest.fixture
+async def strict(tmp_path: Path) -> AsyncIterator[Mqtt]:
+    settings = {"broker": {"max_qos": 1, "max_message_size": "2KiB"}}
+    async with gateway_with(tmp_path, settings) as mqtt:
+        yield mqtt
+
+
+async def test_the_highest_qos_is_announced_and_held(strict: Mqtt) -> None:
+    client = await strict.connected()
+    assert client.connack.properties.maximum_qos == 1
+    assert await client.subscribe("t", 2) == 1  # downgraded
+    client.send(Publish("t", b"", 2, packet_id=1))
+    assert await client.disconnected() == 0x9B
+
+
+async def test_mqtt_3_2_2_12_a_will_above_the_highest_qos_is_refused(strict: Mqtt) -> None:
+    client: RawClient = await strict.open()
+    answer = await client.connect(Connect("c", will=Will("t", b"", 2)))
+    assert answer.reason == 0x9B
+
+
+async def test_the_largest_packet_is_announced_and_held(strict: Mqtt) -> None:
+    client = await strict.connected()
+    assert client.connack.properties.maximum_packet_size == 2048
+    assert await client.publish("t", b"x" * 2000, 1) == 0x10
+    client.send(Publish("t", b"x" * 3000, 1, packet_id=9))
+    assert await client.disconnected() == 0x95

@@ -1,0 +1,201 @@
+"""`$queue/...`: publish into a queue, compete on it, settle by PUBACK or by settle topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.mqtt.packets import PubAck, Publish, Version
+from protocols.mqtt.property_set import PropertySet
+from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
+
+P = PropertySet
+MANUAL = P(user=(("ack", "manual"),))
+
+
+def facts(message: Publish) -> dict[str, str]:
+    return dict(message.properties.user)
+
+
+async def settle(client: RawClient, queue: str, verb: str, **said: str) -> int:
+    user = tuple((name.replace("_", "-"), value) for name, value in said.items())
+    return await client.publish(f"{queue}/{verb}", b"", 1, properties=P(user=user))
+
+
+async def test_a_queue_keeps_messages_until_somebody_acknowledges_them(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as publisher:
+        for i in range(3):
+            assert await publisher.publish(queue, b"%d" % i, 1) == 0
+    async with mqtt.client() as worker:
+        assert await worker.subscribe(queue, 1) == 1
+        received = [await worker.expect(Publish) for _ in range(3)]
+        assert [m.payload for m in received] == [b"0", b"1", b"2"]
+        name = queue.removeprefix("$queue/")
+        said = facts(received[1])
+        assert said["message-id"] == f"{name}:1"
+        assert (said["offset"], said["delivery-count"]) == ("1", "0")
+        assert said["x-source-topic"] == queue
+        worker.send(PubAck(received[0].packet_id))
+        assert await worker.hears_nothing()
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 1)
+        again = await worker.messages(2)
+        assert [(m.payload, m.dup) for m in again] == [(b"1", True), (b"2", True)]
+        assert [facts(m)["delivery-count"] for m in again] == ["1", "1"]
+
+
+async def test_members_of_a_queue_compete(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as one, mqtt.client() as two, mqtt.client() as publisher:
+        await one.subscribe(queue, 1)
+        await two.subscribe(queue, 1)
+        for i in range(10):
+            await publisher.publish(queue, b"%d" % i, 1)
+        halves = [[await w.message() for _ in range(5)] for w in (one, two)]
+        payloads = sorted(m.payload for half in halves for m in half)
+        assert payloads == [b"%d" % i for i in range(10)]
+
+
+async def test_qos_0_on_a_classic_queue_is_refused(mqtt: Mqtt) -> None:
+    async with mqtt.client() as client:
+        answer = await client.subscribe(fresh("$queue/q"), 0)
+        assert answer == 0x83
+
+
+async def test_receive_maximum_is_the_prefetch(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client(properties=P(receive_maximum=2)) as worker, mqtt.client() as publisher:
+        await worker.subscribe(queue, 1)
+        for i in range(5):
+            await publisher.publish(queue, b"%d" % i, 1)
+        first = await worker.expect(Publish)
+        await worker.expect(Publish)
+        assert await worker.hears_nothing()
+        worker.send(PubAck(first.packet_id))
+        assert (await worker.expect(Publish)).payload == b"2"
+
+
+@pytest.mark.parametrize(("reason", "comes_back"), [(0x83, True), (0x80, True), (0x99, False)])
+async def test_a_reason_code_is_a_verdict(mqtt: Mqtt, reason: int, comes_back: bool) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 1)
+        await worker.publish(queue, b"x", 1)
+        message = await worker.find(Publish)
+        worker.send(PubAck(message.packet_id, reason))
+        if comes_back:
+            again = await worker.message()
+            assert (again.payload, again.dup) == (b"x", True)
+            assert facts(again)["delivery-count"] == "0"  # released, not failed
+        else:
+            assert await worker.hears_nothing()
+
+
+async def test_qos_2_settles_at_pubcomp(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 2)
+        await worker.publish(queue, b"x", 2)
+        await worker.message()
+        assert await worker.hears_nothing()
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 1)
+        assert await worker.hears_nothing()
+
+
+async def test_with_manual_acknowledgement_a_settle_topic_decides(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client(properties=P(receive_maximum=3)) as worker:
+        await worker.subscribe(queue, 1, MANUAL)
+        for i in range(4):
+            await worker.publish(queue, b"%d" % i, 1)
+        held = {m.payload: facts(m)["message-id"] for m in [await worker.message() for _ in "123"]}
+        assert await worker.hears_nothing()  # PUBACK does not settle, so credit is used up
+        assert await settle(worker, queue, "$ack", message_id=held[b"0"]) == 0
+        assert (await worker.message()).payload == b"3"
+        assert await settle(worker, queue, "$nack", message_id=held[b"1"]) == 0
+        assert (await worker.message()).payload == b"1"
+        assert await settle(worker, queue, "$reject", message_id=held[b"2"], reason="bad") == 0
+        assert await worker.hears_nothing()
+
+
+async def test_a_nack_may_ask_for_a_delay(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 1, MANUAL)
+        await worker.publish(queue, b"later", 1)
+        await worker.publish(queue, b"now", 1)
+        first = await worker.message()
+        await worker.message()
+        said = facts(first)["message-id"]
+        assert await settle(worker, queue, "$nack", message_id=said, delay="0.3") == 0
+        assert await worker.hears_nothing()
+        assert (await worker.message()).payload == b"later"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"message_id": "other:1"}, {"message_id": "nonsense"}, {"message_id": "{queue}:99"}],
+)
+async def test_a_settlement_of_nothing_gets_an_error(mqtt: Mqtt, said: dict[str, str]) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as worker:
+        await worker.subscribe(queue, 1, MANUAL)
+        name = queue.removeprefix("$queue/")
+        said = {key: value.format(queue=name) for key, value in said.items()}
+        assert await settle(worker, queue, "$ack", **said) == 0x83
+
+
+async def test_settle_topics_never_enter_ordinary_routing(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as worker:
+        await worker.subscribe("$queue/+/$ack", 1)
+        await worker.subscribe(queue, 1, MANUAL)
+        await worker.publish(queue, b"x", 1)
+        said = facts(await worker.message())["message-id"]
+        await settle(worker, queue, "$ack", message_id=said)
+        assert await worker.hears_nothing()
+
+
+async def test_keys_are_filtered_and_seen(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client() as german, mqtt.client() as rest, mqtt.client() as publisher:
+        await german.subscribe(f"{queue}/de/#", 1)
+        await publisher.publish(f"{queue}/fr/paris", b"1", 1)
+        await publisher.publish(f"{queue}/de/bonn", b"2", 1)
+        message = await german.message()
+        assert (message.payload, message.topic) == (b"2", f"{queue}/de/bonn")
+        await rest.subscribe(queue, 1)
+        message = await rest.message()
+        assert (message.payload, message.topic) == (b"1", queue)
+        assert facts(message)["x-source-topic"] == f"{queue}/fr/paris"
+
+
+async def test_3_1_1_clients_use_queues_too(mqtt: Mqtt) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client(version=Version.V311) as worker:
+        assert await worker.subscribe(queue, 1) == 1
+        await worker.publish(queue, b"x", 1)
+        message = await worker.message()
+        assert (message.topic, message.payload) == (queue, b"x")
+
+
+async def test_a_lasting_session_goes_on_consuming(mqtt: Mqtt) -> None:
+    queue, name = fresh("$queue/q"), fresh()
+    lasting = P(session_expiry=100)
+    async with mqtt.client(name, properties=lasting) as worker:
+        await worker.subscribe(queue, 1)
+        await worker.disconnect()
+    async with mqtt.client() as publisher:
+        await publisher.publish(queue, b"x", 1)
+    async with mqtt.client(name, clean=False, properties=lasting) as worker:
+        assert (await worker.message()).payload == b"x"
+
+
+async def test_positions_and_groups_are_for_streams(mqtt: Mqtt) -> None:
+    async with mqtt.client() as client:
+        queue = fresh("$queue/q")
+        assert await client.subscribe(queue, 1, P(user=(("offset", "first"),))) == 0x83
+        assert await client.subscribe(queue, 1, P(user=(("offset", "nowhere"),))) == 0x83
+        assert await client.subscribe(queue, 1, P(user=(("ack", "perhaps"),))) == 0x83
+        assert await client.publish(f"{queue}/$commit", b"", 1) != 0

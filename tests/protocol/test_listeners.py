@@ -1,0 +1,134 @@
+"""Listeners: where they open, whom TLS lets in, and what an error says."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.config import ConfigError, Listener, Tls
+from gateway.listeners import announcement, open_listener
+from tests import certificates
+
+
+class Greeting(asyncio.Protocol):
+    """Says hello and hangs up, as soon as the handshake is over."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+
+@asynccontextmanager
+async def listening(config: Listener) -> AsyncIterator[int]:
+    server = await open_listener("mqtt", config, Greeting)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def greeting(port: int, context: ssl.SSLContext | None = None) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def is_let_in(port: int, context: ssl.SSLContext) -> bool:
+    """In TLS 1.3 a client learns only when it reads that its certificate was not good enough."""
+    try:
+        return await greeting(port, context) == b"hello"
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+def client_context(cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=certificates.AUTHORITY)
+    if cert is not None:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+def secured(*, ca: Path | None = None, verify_client: bool = False) -> Listener:
+    tls = Tls(
+        cert=certificates.SERVER, key=certificates.SERVER_KEY, ca=ca, verify_client=verify_client
+    )
+    return Listener(port=0, tls=tls)
+
+
+async def test_a_plain_listener_takes_any_free_port_and_says_which() -> None:
+    config = Listener(port=0)
+    server = await open_listener("mqtt", config, Greeting)
+    port = server.sockets[0].getsockname()[1]
+    assert announcement("mqtt", config, server) == f"mqtt listening on 127.0.0.1:{port}"
+    assert await greeting(port) == b"hello"
+    server.close()
+
+
+async def test_a_tls_listener_shows_its_certificate() -> None:
+    async with listening(secured()) as port:
+        assert await greeting(port, client_context()) == b"hello"
+
+
+async def test_mutual_tls_lets_in_whom_the_authority_signed() -> None:
+    config = secured(ca=certificates.AUTHORITY, verify_client=True)
+    async with listening(config) as port:
+        known = client_context(certificates.CLIENT, certificates.CLIENT_KEY)
+        assert await is_let_in(port, known)
+
+
+@pytest.mark.parametrize(
+    ("cert", "key"),
+    [(None, None), (certificates.STRANGER, certificates.STRANGER_KEY)],
+    ids=["no certificate", "a stranger's"],
+)
+async def test_mutual_tls_keeps_everyone_else_out(cert: Path | None, key: Path | None) -> None:
+    config = secured(ca=certificates.AUTHORITY, verify_client=True)
+    async with listening(config) as port:
+        assert not await is_let_in(port, client_context(cert, key))
+
+
+async def test_a_port_that_is_taken_names_the_key_to_change() -> None:
+    async with listening(Listener(port=0)) as port:
+        with pytest.raises(ConfigError, match=rf"listeners\.mqtt\.port: 127.0.0.1:{port} is taken"):
+            await open_listener("mqtt", Listener(port=port), Greeting)
+
+
+async def test_an_address_of_another_machine_names_the_key_to_change() -> None:
+    with pytest.raises(ConfigError, match=r"listeners\.mqtt\.host: 192\.0\.2\.1:0 cannot"):
+        await open_listener("mqtt", Listener(host="192.0.2.1", port=0), Greeting)
+
+
+@pytest.mark.parametrize(
+    ("tls", "words"),
+    [
+        (
+            Tls(cert=Path("/missing.pem"), key=certificates.SERVER_KEY),
+            r"listeners\.mqtt\.tls\.cert: /missing\.pem is not a file",
+        ),
+        (
+            Tls(cert=certificates.SERVER, key=certificates.CLIENT_KEY),
+            r"listeners\.mqtt\.tls: .* are no certificate and its key",
+        ),
+        (
+            Tls(
+                cert=certificates.SERVER,
+                key=certificates.SERVER_KEY,
+                ca=certificates.SERVER_KEY,
+            ),
+            r"listeners\.mqtt\.tls\.ca: .* holds no certificates",
+        ),
+    ],
+    ids=["missing", "mismatched", "no authorities"],
+)
+async def test_files_that_are_no_certificates_name_the_key_to_change(tls: Tls, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        await open_listener("mqtt", Listener(port=0, tls=tls), Greeting)

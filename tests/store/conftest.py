@@ -1,0 +1,55 @@
+"""Databases with the schema in them, for tests of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import asyncpg
+import pytest
+
+from gateway.embedded_postgres import EmbeddedPostgres
+from queue_core.store import migration
+from tests.postgres import database_of, execute
+from tests.store.managers import House
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: EmbeddedPostgres) -> str:
+    """A database at the newest version, migrated once and copied for each test."""
+    name = f"template_{os.getpid()}_{next(_numbers)}"  # another folder may want one as well
+    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE template0")
+    url = database_of(postgres_server, name)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migration.upgrade(url)).result()
+    return name
+
+
+@pytest.fixture
+def migrated_url(postgres_server: EmbeddedPostgres, migrated_template: str) -> Iterator[str]:
+    """A migrated database of the test's own."""
+    name = f"migrated_{os.getpid()}_{next(_numbers)}"
+    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    yield database_of(postgres_server, name)
+    execute(postgres_server.url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def db(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to it, as the owner of everything."""
+    connection = await asyncpg.connect(migrated_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def house(migrated_url: str) -> AsyncIterator[House]:
+    """A manager on it, open, with a clock that the test moves."""
+    house = await House(migrated_url).open()
+    yield house
+    await house.close()

@@ -1,0 +1,263 @@
+"""A manager on a real database, with a hand on its clock and its life: opened, closed, crashed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import asyncpg
+
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery
+from queue_core.errors import CoreError
+from queue_core.manager import Manager, ManagerSettings
+from queue_core.message import Form, Message
+from queue_core.outcomes import ACCEPTED, Published, Verdict
+from queue_core.queues import ClassicQueue
+from queue_core.specs import QueueSpec
+from queue_core.store.segments import SegmentLimits
+from queue_core.streams import StreamQueue
+from queue_core.vhost import Queue, Vhost
+
+PATIENCE = 20.0
+START = 1_800_000_000.0
+BRISK = ManagerSettings(poll_interval=0.01, upkeep_interval=3600.0)
+SESSIONS_LEFT = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE 'howdah gateway%'
+"""
+
+
+class Clock:
+    """Moves when it is told to."""
+
+    def __init__(self, now: float = START) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Told:
+    """A publisher that remembers what it was told, and when all of it was."""
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+        self.refused: list[tuple[int, CoreError]] = []
+        self._changed = asyncio.Event()
+
+    def on_committed(self, tokens: list[int]) -> None:
+        self.committed += tokens
+        self._changed.set()
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        self.refused += [(token, error) for token in tokens]
+        self._changed.set()
+
+    async def answers(self, count: int) -> None:
+        """Returns when so many publishes have been answered, either way."""
+        await until(lambda: len(self.committed) + len(self.refused) >= count, self._changed)
+
+
+class Inbox:
+    """A sink that keeps what it gets, or settles it at once."""
+
+    def __init__(self, verdict: Verdict | None = None) -> None:
+        self.verdict = verdict
+        self.deliveries: list[Delivery] = []
+        self.direct: list[Message] = []
+        self.cancelled: CoreError | None = None
+        self._changed = asyncio.Event()
+        self.vhost: Vhost | None = None
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+        self._changed.set()
+        if self.verdict is not None:
+            assert self.vhost is not None
+            self.vhost.settle(deliveries, self.verdict)
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        self.direct.append(message)
+        self._changed.set()
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self.cancelled = reason
+        self._changed.set()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [delivery.message.body for delivery in self.deliveries]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [delivery.offset for delivery in self.deliveries]
+
+    async def has(self, count: int) -> list[Delivery]:
+        await until(lambda: len(self.deliveries) >= count, self._changed)
+        return self.deliveries
+
+    async def has_direct(self, count: int) -> list[Message]:
+        await until(lambda: len(self.direct) >= count, self._changed)
+        return self.direct
+
+    async def is_cancelled(self) -> None:
+        await until(lambda: self.cancelled is not None, self._changed)
+
+    def take(self) -> list[Delivery]:
+        """What has come, and forgets it."""
+        taken, self.deliveries = self.deliveries, []
+        return taken
+
+
+async def until(holds: Callable[[], bool], changed: asyncio.Event) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            changed.clear()
+            await changed.wait()
+
+
+@dataclass
+class House:
+    """One database and the manager that has it now."""
+
+    url: str
+    clock: Clock = field(default_factory=Clock)
+    settings: ManagerSettings = BRISK
+    forms: Sequence[Form] = ()
+    manager: Manager = field(init=False)
+    vhost: Vhost = field(init=False)
+    is_open: bool = False
+
+    async def open(self) -> House:
+        self.manager = await Manager.open(
+            self.url, forms=self.forms, settings=self.settings, clock=self.clock
+        )
+        self.vhost = await self.manager.vhost("/")
+        self.is_open = True
+        return self
+
+    async def close(self) -> None:
+        """In order; a manager that cannot close is ended, so that a failed test does not hang."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        try:
+            async with asyncio.timeout(PATIENCE / 2):
+                await self.manager.close()
+        except TimeoutError:
+            await self.crash()
+            raise
+
+    async def reopen(self) -> None:
+        """An orderly restart."""
+        await self.close()
+        await self.open()
+
+    async def crash(self) -> None:
+        """The process is gone, as far as the database can tell: no last word, no last write."""
+        manager = self.manager
+        self.is_open = False
+        tasks = [
+            *manager._tasks,
+            *manager._database._reader._tasks,
+            *manager._database.definitions._tasks,
+        ]
+        if manager.writer._task is not None:
+            tasks.append(manager.writer._task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if manager.writer._connection is not None:
+            manager.writer._connection.terminate()
+        manager._database._pool.terminate()
+        manager.auth.close()
+        await manager._database.engine.dispose()
+        await self._forgotten()
+
+    async def _forgotten(self) -> None:
+        """Until the server has noticed that the writer's session is gone."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while await connection.fetchval(SESSIONS_LEFT):
+                    await connection.execute("SELECT pg_sleep(0.005)")
+        finally:
+            await connection.close()
+
+    async def crash_and_reopen(self) -> None:
+        await self.crash()
+        await self.open()
+
+    # --- short words for what tests do all the time
+
+    def with_segments(self, size: int, age: float = 3600.0) -> House:
+        store = replace(self.settings.store, segments=SegmentLimits(size, age))
+        self.settings = replace(self.settings, store=store)
+        return self
+
+    async def queue(self, name: str = "q", /, **arguments: object) -> ClassicQueue:
+        """A classic queue; `max_length=3` is the argument x-max-length."""
+        queue = await self.vhost.declare_queue(QueueSpec.parse(name, _words(arguments)))
+        assert isinstance(queue, ClassicQueue)
+        return queue
+
+    async def stream(self, name: str = "s", /, **arguments: object) -> StreamQueue:
+        words = {"x-queue-type": "stream", **_words(arguments)}
+        queue = await self.vhost.declare_queue(QueueSpec.parse(name, words))
+        assert isinstance(queue, StreamQueue)
+        return queue
+
+    async def ephemeral(self, name: str = "e", /, **arguments: object) -> Queue:
+        spec = QueueSpec.parse(name, _words(arguments), durable=False)
+        return await self.vhost.declare_queue(spec)
+
+    def put(self, queue: str, *bodies: bytes, told: Told | None = None) -> list[Published]:
+        return [
+            self.vhost.publish(Message(body, "", routing_key=queue), told, token)
+            for token, body in enumerate(bodies)
+        ]
+
+    async def store(self, queue: str, *bodies: bytes) -> None:
+        """Published and committed."""
+        self.put(queue, *bodies)
+        await self.manager.writer.flushed()
+
+    async def consume(
+        self, queue: str = "q", verdict: Verdict | None = None, /, **spec: object
+    ) -> tuple[Inbox, Consumer]:
+        inbox = Inbox(verdict)
+        inbox.vhost = self.vhost
+        wanted = ConsumerSpec(**spec)  # type: ignore[arg-type]
+        consumer = await self.vhost.consume(queue, inbox, wanted)
+        consumer.wake()
+        return inbox, consumer
+
+    async def drain(self, queue: str = "q") -> list[Delivery]:
+        """All that is ready, taken and settled, in the order it came."""
+        found: list[Delivery] = []
+        while (delivery := await self.vhost.get(queue)) is not None:
+            self.vhost.settle([delivery], ACCEPTED)
+            found.append(delivery)
+        await self.manager.writer.flushed()
+        return found
+
+    async def flushed(self) -> None:
+        await self.manager.writer.flushed()
+
+    async def later(self, seconds: float) -> None:
+        """Time passes, and what is due is done and written."""
+        self.clock.now += seconds
+        self.manager.agenda.run_due(self.clock.now)
+        await self.manager.writer.flushed()
+
+    async def upkeep(self) -> None:
+        await self.manager._database._maintenance.run_once()
+
+
+def _words(arguments: dict[str, object]) -> dict[str, object]:
+    return {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+
+
+def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
+    return [delivery.message.body for delivery in deliveries]

@@ -1,0 +1,149 @@
+"""What tests of sessions share: a manager with a clock in the test's hand, and plain owners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.errors import CoreError
+from queue_core.manager import Manager, ManagerSettings
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED
+from queue_core.session import Session, SessionSettings
+from queue_core.transactions import Waiter
+from queue_core.units import Record
+from queue_core.vhost import Vhost
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Owner:
+    """A connection that only notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_takeover(self) -> None:
+        self.told.append("takeover")
+
+    def on_shared_changed(self) -> None:
+        self.told.append("shared")
+
+    def on_ended(self, reason: CoreError) -> None:
+        self.told.append("ended")
+
+
+@dataclass
+class Inbox:
+    """A consumer's sink that keeps what it gets."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+        self.arrived.set()
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        self.deliver(consumer, [Delivery(Entry(message, options), consumer, False, 0)])
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self.arrived.set()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [delivery.message.body for delivery in self.deliveries]
+
+    async def wait_for(self, count: int) -> list[bytes]:
+        async with asyncio.timeout(10):
+            while len(self.deliveries) < count:
+                self.arrived.clear()
+                await self.arrived.wait()
+        return self.bodies
+
+
+class World:
+    """One gateway's core on a database, with vhost `/`."""
+
+    def __init__(self, manager: Manager, clock: Clock) -> None:
+        self.manager = manager
+        self.clock = clock
+        self.sessions = manager.sessions
+        self.vhost: Vhost = manager.vhosts["/"]
+
+    async def open(
+        self,
+        client_id: str = "sensor",
+        *,
+        expiry: float | None = 3600,
+        clean: bool = False,
+        user: str | None = None,
+        owner: Owner | None = None,
+    ) -> Session:
+        return await self.sessions.open(
+            self.vhost,
+            client_id,
+            clean_start=clean,
+            expiry=expiry,
+            user=user,
+            protocol="MQTT 5",
+            owner=owner or Owner(),
+        )
+
+    async def publish(
+        self, topic: str, body: bytes, *, durable: bool = True, records: tuple[Record, ...] = ()
+    ) -> None:
+        """Returns when it is committed wherever it goes."""
+        message = Message(body, topic=topic, durable=durable)
+        self.vhost.publish_topic(message, None, 0, records)
+        await self.manager.writer.flushed()
+
+    async def commit(self, records: tuple[Record, ...]) -> None:
+        waiter = Waiter()
+        self.vhost.settle([], ACCEPTED, waiter, 0, records)
+        await waiter.done
+
+    async def listen(self, queue: str, *, auto_settle: bool = False) -> Inbox:
+        inbox = Inbox()
+        consumer = await self.vhost.consume(queue, inbox, ConsumerSpec(auto_settle=auto_settle))
+        consumer.wake()
+        return inbox
+
+    async def pass_time(self, seconds: float) -> None:
+        """What is due by then is done when this returns."""
+        self.clock.now += seconds
+        self.manager.agenda.run_due(self.clock.now)
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Returns when nothing that was started is still going on."""
+        async with asyncio.timeout(10):
+            await self.manager.sessions.close()
+            while tasks := set(self.manager._database.definitions._tasks):
+                await asyncio.wait(tasks)
+            await self.manager.writer.flushed()
+
+
+@asynccontextmanager
+async def world(
+    url: str, clock: Clock | None = None, settings: SessionSettings | None = None
+) -> AsyncIterator[World]:
+    """Left without a goodbye to its sessions, as a crash would leave them."""
+    clock = clock or Clock()
+    wanted = ManagerSettings(sessions=settings or SessionSettings())
+    manager = await Manager.open(url, settings=wanted, clock=clock)
+    try:
+        yield World(manager, clock)
+    finally:
+        await manager.close()

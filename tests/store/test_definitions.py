@@ -1,0 +1,80 @@
+"""Definitions that many change at once: each as it was asked for, and there after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from queue_core.errors import CoreError, NameReserved, QueueNotFound, StoreUnavailable
+from queue_core.specs import QueueSpec
+from tests.store.sessions import world
+
+
+async def test_queues_declared_at_once_each_have_their_own_arguments_and_messages(
+    migrated_url: str,
+) -> None:
+    names = [f"q{number}" for number in range(300)]
+    async with world(migrated_url) as here:
+        await asyncio.gather(
+            *(
+                here.vhost.declare_queue(QueueSpec.parse(name, {"x-max-length": number + 1}))
+                for number, name in enumerate(names)
+            ),
+            # the same name from several connections is one queue
+            *(here.vhost.declare_queue(QueueSpec.parse("one")) for _ in range(20)),
+        )
+        for name in ("q7", "q299"):
+            await here.vhost.bind("amq.topic", here.vhost.queue(name), name)
+            await here.publish(name, name.encode())
+        await asyncio.gather(*(here.vhost.delete_queue(name) for name in names[10:200]))
+    async with world(migrated_url) as here:
+        assert set(here.vhost.queues) == {"one", *names[:10], *names[200:]}
+        for number in (0, 9, 200, 299):
+            assert here.vhost.queue(names[number]).spec.max_length == number + 1
+        assert await (await here.listen("q7")).wait_for(1) == [b"q7"]
+        assert await (await here.listen("q299")).wait_for(1) == [b"q299"]
+
+
+async def test_a_queue_that_is_deleted_while_it_is_bound_leaves_no_binding_behind(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        for number in range(20):
+            queue = await here.vhost.declare_queue(QueueSpec.parse("q"))
+            outcomes = await asyncio.gather(
+                here.vhost.bind("amq.topic", queue, f"key.{number}"),
+                here.vhost.delete_queue("q"),
+                here.vhost.bind("amq.topic", queue, f"other.{number}"),
+                return_exceptions=True,
+            )
+            assert outcomes[0] is None
+            assert isinstance(outcomes[2], QueueNotFound)
+    async with world(migrated_url) as here:  # a binding to nowhere would stop the start
+        assert not here.vhost.queues
+        assert not here.vhost.router.route_topic("key/1")
+
+
+async def test_a_binding_that_could_not_be_written_is_not_there(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("the database cannot be reached")
+
+    async with world(migrated_url) as here:
+        queue = await here.vhost.declare_queue(QueueSpec.parse("q"))
+        monkeypatch.setattr(here.vhost._keeper, "add_binding", fail)
+        with pytest.raises(CoreError):
+            await here.vhost.bind("amq.topic", queue, "key")
+        assert not here.vhost.router.route_topic("key")
+
+
+@pytest.mark.parametrize("name", ["$session/sensor", "$share/group/a/b", "$live/session/sensor"])
+async def test_names_of_the_gateways_own_queues_are_refused_to_clients(
+    migrated_url: str, name: str
+) -> None:
+    async with world(migrated_url) as here:
+        with pytest.raises(NameReserved, match="gateway's own"):
+            await here.vhost.declare_queue(QueueSpec.parse(name))
+        with pytest.raises(NameReserved, match="gateway's own"):
+            await here.vhost.delete_queue(name)

@@ -1,0 +1,135 @@
+"""Nobody makes the gateway's memory grow without limit: what is held for a queue, for the disk and
+for a failing consumer has a bound, and is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import asyncpg
+import pytest
+
+from queue_core import queues
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
+from queue_core.ready import LEAST
+from tests.store.managers import House
+
+
+async def test_a_queue_that_is_deleted_gives_back_what_was_in_flight(house: House) -> None:
+    queue = await house.queue()
+    inbox, _ = await house.consume()
+    await house.store("q", *[bytes(1000)] * 20)
+    await inbox.has(20)
+    assert queue.cursor.budget.used > 20_000
+    await house.vhost.delete_queue("q")
+    assert queue.cursor.budget.used == 0
+
+
+async def test_what_is_settled_after_its_queue_was_deleted_is_forgotten(house: House) -> None:
+    await house.queue("dead")
+    queue = await house.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    inbox, consumer = await house.consume()
+    await house.store("q", b"1", b"2", b"3")
+    deliveries = await inbox.has(3)
+    house.vhost.end_consumer(consumer, None)
+    await house.vhost.delete_queue("q")
+    for delivery, verdict in zip(deliveries, (ACCEPTED, REJECTED, FAILED), strict=True):
+        house.vhost.settle([delivery], verdict)
+    await house.flushed()
+    assert queue.cursor.budget.used == 0
+    assert await house.vhost.get("dead") is None
+
+
+async def test_a_purge_gives_back_what_is_just_being_read(house: House) -> None:
+    await house.queue("q", max_priority=5)
+    await house.store("q", *[b"x"] * 50)
+    await house.reopen()
+    queue = house.vhost.queue("q")
+    assert isinstance(queue, queues.ClassicQueue)
+    _, consumer = await house.consume("q", credit=1)  # which asks for them
+    await house.vhost.purge_queue("q")
+    await house.store("q", b"y")
+    assert consumer.credit == 0 or (await house.vhost.get("q")) is not None
+    await asyncio.gather(*house.manager._database._reader._tasks)
+    assert queue.cursor.budget.used < 2 * 1000
+
+
+async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> None:
+    house.settings = replace(house.settings, cache_bytes=1_000_000)
+    await house.reopen()
+    await house.queue()
+    for _ in range(5):
+        await house.store("q", *[bytes(200_000)] * 20)
+    await house.reopen()
+    inbox, _ = await house.consume("q", credit=1)
+    await inbox.has(1)
+    await asyncio.gather(*house.manager._database._reader._tasks)
+    queue = house.vhost.queue("q")
+    assert isinstance(queue, queues.ClassicQueue)
+    assert queue.cursor.budget.used < (2 * LEAST + 1) * 210_000
+
+
+async def test_properties_that_wait_for_the_disk_count_like_bodies(house: House) -> None:
+    await house.queue()
+    writer = house.manager.writer
+    for _ in range(40):
+        house.vhost.publish(Message(b"", "", routing_key="q", native=bytes(1_000_000)))
+    assert writer.is_congested
+    await house.flushed()
+    assert writer._waiting_bytes == 0
+
+
+async def test_a_delivery_that_fails_again_and_again_is_written_down_once(house: House) -> None:
+    await house.queue()
+    inbox, _ = await house.consume()
+    await house.store("q", b"1")
+    await inbox.has(1)
+    for _ in range(1000):  # faster than any disk, or while it is away
+        house.vhost.settle(inbox.take(), FAILED)
+    assert len(house.manager.writer._failures) == 1
+    await house.flushed()
+    await house.crash_and_reopen()
+    assert [delivery.failures for delivery in await house.drain()] == [1000]
+
+
+async def test_empty_messages_fill_an_ephemeral_queue_too(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "EPHEMERAL_MESSAGES", 100)
+    await house.ephemeral("e")
+    results = house.put("e", *[b""] * 101)
+    assert results == [Published.DONE] * 100 + [Published.REFUSED]
+    assert house.manager.counters.refused_full == 1
+
+
+async def test_a_returned_message_expires_however_tight_memory_is(house: House) -> None:
+    queue = await house.queue("q", message_ttl=1000)
+    inbox, consumer = await house.consume("q", credit=1)
+    await house.store("q", b"1")
+    await inbox.has(1)
+    queue.cursor.budget.limit = 0
+    house.vhost.end_consumer(consumer, FAILED)
+    await house.later(2)
+    await asyncio.gather(*house.manager._database._reader._tasks)
+    await house.later(2)
+    assert queue.counts().ready == 0
+    assert house.manager.counters.dropped_expired == 1
+
+
+async def test_dead_letters_that_were_not_in_memory_leave_no_bytes_behind(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = await house.queue("dead", max_length_bytes=1_000_000)
+    dead.cursor.budget.limit = 0
+    inbox, consumer = await house.consume("work", REJECTED)
+    await house.store("work", *[bytes(1000)] * 40)
+    await inbox.has(40)
+    await house.flushed()
+    house.vhost.end_consumer(consumer, FAILED)
+    assert dead.cursor.ready.bytes == 40_000
+    await db.execute("SELECT howdah.redrive('dead', 'true')")
+    while await db.fetchval("SELECT count(*) FROM howdah.command WHERE done_at IS NULL"):
+        await house.flushed()
+    assert (dead.cursor.ready.count(), dead.cursor.ready.bytes) == (0, 0)

@@ -1,0 +1,334 @@
+"""What SQL brings: messages published in other people's transactions, and commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, REJECTED
+from tests.store.managers import PATIENCE, House, bodies
+
+
+@pytest.fixture
+async def other(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(migrated_url)
+    yield connection
+    await connection.close()
+
+
+async def publish(db: asyncpg.Connection, queue: str, body: str) -> None:
+    await db.fetchval("SELECT howdah.publish($1, $2::text)", queue, body)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await holds():  # noqa: ASYNC110  the gateway polls, so there is no event
+            await asyncio.sleep(0.01)
+
+
+async def drained(db: asyncpg.Connection) -> None:
+    async def is_empty() -> bool:
+        return not await db.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
+
+    await eventually(is_empty)
+
+
+async def outcome(db: asyncpg.Connection, statement: str, *arguments: object) -> dict[str, object]:
+    """Runs a function that asks for something, and waits for what came of it."""
+    command = await db.fetchval(statement, *arguments)
+
+    async def is_done() -> bool:
+        state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
+        return bool(state != "waiting")
+
+    await eventually(is_done)
+    row = await db.fetchrow("SELECT result, error FROM howdah.command_status($1)", command)
+    assert row is not None
+    if row["error"] is not None:
+        return {"error": row["error"]}
+    found: dict[str, object] = json.loads(row["result"])
+    return found
+
+
+# --- the outbox
+
+
+async def test_a_message_from_sql_exists_if_and_only_if_its_transaction_commits(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    async with db.transaction():
+        await publish(db, "q", "kept")
+    rolled = db.transaction()
+    await rolled.start()
+    await publish(db, "q", "never")
+    await rolled.rollback()
+    await drained(db)
+    assert bodies(await house.drain()) == [b"kept"]
+
+
+async def test_messages_of_one_transaction_keep_their_order(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    async with db.transaction():
+        for i in range(2500):
+            await publish(db, "q", str(i))
+    await drained(db)
+    assert bodies(await house.drain()) == [b"%d" % i for i in range(2500)]
+
+
+async def test_a_transaction_that_commits_late_is_not_passed_over(
+    house: House, db: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """It took its numbers early: later ones were published and taken away before it shows."""
+    await house.queue()
+    late = db.transaction()
+    await late.start()
+    await publish(db, "q", "late")
+    for i in range(20):
+        await publish(other, "q", str(i))
+        await drained(other)
+        house.clock.now += 0.1
+    await late.commit()
+    await drained(other)
+    assert sorted(bodies(await house.drain())) == sorted([b"late", *[b"%d" % i for i in range(20)]])
+
+
+async def test_messages_from_sql_enter_exactly_once_over_a_crash(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    for round_number in range(4):
+        async with db.transaction():
+            for i in range(200):
+                await publish(db, "q", f"{round_number}:{i}")
+        await asyncio.sleep(0.005 * round_number)
+        await house.crash_and_reopen()
+    await drained(db)
+    expected = [f"{r}:{i}".encode() for r in range(4) for i in range(200)]
+    assert bodies(await house.drain()) == expected
+
+
+async def test_messages_from_sql_enter_exactly_once_over_killed_connections(
+    house: House, db: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    await house.queue()
+    for i in range(300):
+        await publish(db, "q", str(i))
+        if i % 60 == 0:
+            await other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+                "application_name LIKE 'howdah gateway%' AND datname = current_database()"
+            )
+    await drained(db)
+    assert bodies(await house.drain()) == [b"%d" % i for i in range(300)]
+
+
+async def test_what_is_published_while_no_gateway_runs_waits_for_one(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    await house.close()
+    await publish(db, "q", "patient")
+    await house.open()
+    await drained(db)
+    assert bodies(await house.drain()) == [b"patient"]
+
+
+async def test_a_message_for_nobody_is_taken_away_and_counted(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await publish(db, "nobody", "1")
+    await drained(db)
+    assert house.manager.counters.unroutable == 1
+
+
+async def test_a_message_from_sql_says_what_it_was_given(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q", max_priority=9)
+    await db.fetchval(
+        'SELECT howdah.publish(\'q\', \'{"a": 1}\'::jsonb, headers => \'{"h": "v", "n": 2}\', '
+        "priority => 5, message_id => 'm', correlation_id => 'c')"
+    )
+    await drained(db)
+    (found,) = await house.drain()
+    properties = found.message.properties
+    assert json.loads(found.message.body) == {"a": 1}
+    assert (found.message.priority, properties.message_id) == (5, "m")
+    assert properties.correlation_id == "c"
+    assert properties.content_type == "application/json"
+    assert properties.header_map() == {"h": "v", "n": 2}
+
+
+async def test_what_a_full_queue_refuses_is_not_remembered_for_ever(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q", max_length=1, overflow="reject-publish")
+    for i in range(10):
+        await publish(db, "q", str(i))
+    await drained(db)
+    await house.flushed()
+    assert bodies(await house.drain()) == [b"0"]
+    assert not house.manager._database._outbox._under_way
+
+
+# --- commands
+
+
+async def test_a_purge_from_sql_leaves_what_is_in_flight(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    await house.store("q", b"1", b"2", b"3")
+    taken = await house.vhost.get("q")
+    assert taken is not None
+    assert await outcome(db, "SELECT howdah.purge('q')") == {"messages": 2}
+    house.vhost.settle([taken], ACCEPTED)
+    assert await house.drain() == []
+
+
+async def test_a_queue_may_be_declared_and_deleted_from_sql(
+    house: House, db: asyncpg.Connection
+) -> None:
+    arguments = json.dumps({"x-max-length": 3})
+    declare = "SELECT howdah.declare_queue('new', $1::jsonb)"
+    assert await outcome(db, declare, arguments) == {"created": True}
+    assert await outcome(db, declare, arguments) == {"created": False}
+    refused = await outcome(db, declare, "{}")
+    assert "exists with argument 'x-max-length'='3'" in str(refused["error"])
+    unknown = await outcome(db, declare, json.dumps({"x-odd": 1}))
+    assert "'x-odd' is not supported" in str(unknown["error"])
+    assert house.vhost.queue("new").spec.max_length == 3
+    await house.store("new", b"1")
+    not_empty = await outcome(db, "SELECT howdah.delete_queue('new', if_empty => true)")
+    assert "error" in not_empty
+    assert await outcome(db, "SELECT howdah.delete_queue('new')") == {"messages": 1}
+    assert "new" not in house.vhost.queues
+
+
+async def test_a_command_is_for_the_queue_that_it_was_given_for(
+    house: House, db: asyncpg.Connection
+) -> None:
+    """One of the same name that was made since is left alone."""
+    await house.queue()
+    await house.close()
+    command = await db.fetchval("SELECT howdah.delete_queue('q')")
+    await db.execute("DELETE FROM howdah.queue WHERE name = 'q'")
+    await db.execute("INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'classic')")
+    await house.open()
+
+    async def is_done() -> bool:
+        state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
+        return bool(state == "failed")
+
+    await eventually(is_done)
+    assert "q" in house.vhost.queues
+
+
+async def test_a_command_that_breaks_does_not_hold_up_the_next(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    await db.execute(
+        "INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by) "
+        "VALUES ('redrive', '/', 'q', '{\"offsets\": \"nonsense\"}', 'test')"
+    )
+    assert await outcome(db, "SELECT howdah.purge('q')") == {"messages": 0}
+    row = await db.fetchrow("SELECT error FROM howdah.command WHERE kind = 'redrive'")
+    assert row is not None
+    assert row["error"]
+
+
+async def dead_letters(house: House, *numbers: bytes) -> None:
+    await house.queue("dead")
+    await house.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    await house.vhost.bind("amq.direct", house.vhost.queue("q"), "orders")
+    for body in numbers:
+        house.vhost.publish(Message(body, "amq.direct", routing_key="orders"))
+    await house.flushed()
+    while (delivery := await house.vhost.get("q")) is not None:
+        house.vhost.settle([delivery], REJECTED)
+    await house.flushed()
+
+
+async def test_dead_letters_are_driven_back_to_where_they_died(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await dead_letters(house, b"1", b"2", b"3")
+    answer = await outcome(db, "SELECT howdah.redrive('dead', $$ howdah.body_text(body) <> '2' $$)")
+    assert answer["moved"] == 2
+    await house.crash_and_reopen()
+    found = await house.drain("q")
+    assert bodies(found) == [b"1", b"3"]
+    assert {(d.message.exchange, d.message.routing_key) for d in found} == {
+        ("amq.direct", "orders")
+    }
+    assert bodies(await house.drain("dead")) == [b"2"]
+
+
+async def test_dead_letters_whose_queue_is_gone_stay_in_their_place(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await dead_letters(house, b"1", b"2")
+    await house.store("dead", b"3")
+    await house.vhost.delete_queue("q")
+    answer = await outcome(db, "SELECT howdah.redrive('dead')")
+    assert answer["moved"] == 0
+    assert bodies(await house.drain("dead")) == [b"1", b"2", b"3"]
+
+
+async def test_dead_letters_in_somebodys_hands_are_not_driven_back(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await dead_letters(house, b"1", b"2")
+    taken = await house.vhost.get("dead")
+    assert taken is not None
+    answer = await outcome(db, "SELECT howdah.redrive('dead')")
+    assert answer["moved"] == 1
+    house.vhost.settle([taken], ACCEPTED)
+    assert bodies(await house.drain("q")) == [b"2"]
+    assert bodies(await house.drain("dead")) == []
+
+
+# --- the views agree with the manager
+
+
+async def test_the_views_say_what_the_manager_knows(house: House, db: asyncpg.Connection) -> None:
+    await dead_letters(house, b"1", b"2")
+    await house.queue("w")
+    await house.stream("s")
+    await house.store("w", *[b"%d" % i for i in range(20)])
+    await house.store("s", *[b"%d" % i for i in range(5)])
+    inbox, _ = await house.consume("w", credit=7)
+    await inbox.has(7)
+    house.vhost.settle([inbox.deliveries[i] for i in (0, 1, 4)], ACCEPTED)
+    stream = house.vhost.queue("s")
+    stream.commit_cursor("g", 1)  # type: ignore[union-attr]
+    await house.flushed()
+    await house.upkeep()
+    for name in ("dead", "w", "q"):
+        row = await db.fetchrow("SELECT * FROM howdah.queue_status WHERE queue = $1", name)
+        assert row is not None
+        counts = house.vhost.queue(name).counts()
+        assert (row["ready"], row["in_flight"], row["consumers"]) == (
+            counts.ready,
+            counts.in_flight,
+            counts.consumers,
+        )
+    ready = await db.fetch(
+        "SELECT \"offset\" FROM howdah.ready_messages WHERE queue = 'w' ORDER BY 1"
+    )
+    settled = house.vhost.queue("w").cursor.settled  # type: ignore[union-attr]
+    assert [row["offset"] for row in ready] == [o for o in range(20) if o not in settled]
+    dead = await db.fetch("SELECT * FROM howdah.dead_letters")
+    assert len(dead) == 2
+    lag = await db.fetchrow("SELECT * FROM howdah.consumer_lag WHERE queue = 's'")
+    assert lag is not None
+    assert (lag["group_name"], lag["floor"], lag["tail"], lag["lag"]) == ("g", 2, 5, 3)

@@ -1,0 +1,210 @@
+"""What the writer promises, whatever it is given: neighbours of a bad message are stored, nothing
+is lost or doubled when the connection dies, and a second gateway is kept out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from queue_core.errors import InvalidArgument
+from queue_core.message import Message, Properties
+from queue_core.outcomes import FAILED, Outcome, Published, Verdict
+from queue_core.store.ownership import DatabaseInUse
+from queue_core.units import RetainedRecord
+from tests.store.managers import House, Told, bodies
+
+
+def odd(**values: object) -> Message:
+    return Message(b"odd", "", **{"routing_key": "q", **values})  # type: ignore[arg-type]
+
+
+class Broken:
+    """A form whose properties cannot be read."""
+
+    code = 3
+
+    def properties(self, native: bytes) -> Properties:
+        raise ValueError("cut short")
+
+
+class Strange:
+    """A form that says what PostgreSQL's text and JSON cannot hold."""
+
+    code = 3
+
+    def properties(self, native: bytes) -> Properties:
+        headers = (("half", "\ud800"), ("nul", "a\0b"), ("nan", float("nan")), ("raw", b"\xff"))
+        return Properties(subject="s\0t", message_id="m\ud800", headers=headers)
+
+
+async def test_a_bad_message_is_refused_alone(house: House) -> None:
+    await house.queue()
+    await house.vhost.declare_queue((await house.queue("other")).spec)
+    await house.vhost.bind("amq.fanout", house.vhost.queue("q"))
+    told = Told()
+    house.put("q", *[b"%d" % i for i in range(40)], told=told)
+    bad = Message(b"odd", "amq.fanout", routing_key="with\0nul")
+    assert house.vhost.publish(bad, told, 100) is Published.PENDING
+    house.put("q", *[b"%d" % i for i in range(40, 80)], told=told)
+    await told.answers(81)
+    assert [token for token, _ in told.refused] == [100]
+    assert bodies(await house.drain()) == [b"%d" % i for i in range(80)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(odd(expires_at=1e18), id="expires after the end of time"),
+        pytest.param(odd(not_before=1e18), id="delayed beyond the end of time"),
+        pytest.param(odd(priority=70_000), id="a priority that no column holds"),
+        pytest.param(odd(publisher="a\0b"), id="a publisher with a NUL"),
+        pytest.param(odd(publisher="\ud800"), id="a publisher with half a character"),
+        pytest.param(odd(form=Broken(), native=b"x"), id="properties that cannot be read"),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_and_the_writer_goes_on(
+    house: House, message: Message
+) -> None:
+    await house.queue()
+    told = Told()
+    house.put("q", b"before", told=told)
+    house.vhost.publish(message, told, 7)
+    house.put("q", b"after", told=told)
+    await told.answers(3)
+    assert [token for token, _ in told.refused] == [7]
+    assert bodies(await house.drain()) == [b"before", b"after"]
+
+
+async def test_headers_that_json_cannot_hold_are_stored_as_near_as_it_can(house: House) -> None:
+    await house.queue()
+    told = Told()
+    house.vhost.publish(odd(form=Strange(), native=b"as sent \0"), told, 1)
+    await told.answers(1)
+    assert not told.refused
+    (delivery,) = await house.drain()
+    assert delivery.message.native == b"as sent \0"
+
+
+async def test_a_reason_with_a_nul_does_not_stop_the_writer(house: House) -> None:
+    await house.queue()
+    await house.store("q", b"1")
+    delivery = await house.vhost.get("q")
+    assert delivery is not None
+    house.vhost.settle([delivery], Verdict(Outcome.MODIFIED, reason="no\0good \ud800"))
+    await house.flushed()
+    await house.crash_and_reopen()
+    (again,) = await house.drain()
+    assert again.failures == 1
+
+
+async def test_a_second_manager_is_told_who_has_the_database(house: House) -> None:
+    with pytest.raises(DatabaseInUse, match=r"another gateway .* owns this database; stop it"):
+        await House(house.url).open()
+
+
+async def test_the_next_manager_may_have_it_when_the_first_is_closed(house: House) -> None:
+    await house.close()
+    second = await House(house.url).open()
+    await second.close()
+
+
+async def test_a_killed_connection_loses_nothing_and_doubles_nothing(house: House) -> None:
+    await house.queue()
+    told = Told()
+    killer = await asyncpg.connect(house.url)
+    sent = 0
+    for _ in range(6):
+        for _ in range(300):
+            house.vhost.publish(Message(b"%d" % sent, "", routing_key="q"), told, sent)
+            sent += 1
+        await asyncio.sleep(0)
+        await killer.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'howdah gateway (writer)' AND datname = current_database()"
+        )
+    await killer.close()
+    await told.answers(sent)
+    assert told.committed == list(range(sent))
+    inbox, consumer = await house.consume("q")
+    await inbox.has(sent)
+    assert inbox.bodies == [b"%d" % i for i in range(sent)]
+    house.vhost.settle(inbox.deliveries)
+    house.vhost.end_consumer(consumer, FAILED)
+    await house.flushed()
+    await house.crash_and_reopen()
+    assert house.vhost.queue("q").counts().ready == 0
+
+
+async def test_settlements_survive_a_killed_connection(house: House) -> None:
+    await house.queue()
+    await house.store("q", *[b"%d" % i for i in range(10)])
+    inbox, _ = await house.consume("q")
+    await inbox.has(10)
+    killer = await asyncpg.connect(house.url)
+    await killer.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'howdah gateway (writer)' AND datname = current_database()"
+    )
+    await killer.close()
+    house.vhost.settle(inbox.deliveries[3:])
+    await house.flushed()
+    await house.crash_and_reopen()
+    again = await house.drain()
+    assert bodies(again) == [b"0", b"1", b"2"]
+    assert all(delivery.redelivered for delivery in again)
+
+
+async def test_a_publish_to_a_stream_that_is_just_deleted_stalls_nobody(house: House) -> None:
+    await house.queue()
+    await house.stream()
+    told = Told()
+    deleting = asyncio.create_task(house.vhost.delete_queue("s"))
+    while "s" in house.vhost.queues:
+        house.vhost.publish(Message(b"late", "", routing_key="s"), told, 1)
+        await asyncio.sleep(0)
+    await deleting
+    await house.store("q", b"1")
+    assert bodies(await house.drain()) == [b"1"]
+
+
+async def test_a_group_name_that_cannot_be_written_is_refused_to_its_consumer_only(
+    house: House,
+) -> None:
+    await house.queue()
+    await house.stream()
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(InvalidArgument, match="group"):
+            await house.consume("s", group=name)
+    await house.store("q", b"1")
+    assert bodies(await house.drain()) == [b"1"]
+
+
+async def test_a_delay_outlives_the_journal_that_it_was_written_in(house: House) -> None:
+    await house.queue()
+    await house.store("q", b"1")
+    taken = await house.vhost.get("q")
+    assert taken is not None
+    house.vhost.settle([taken], Verdict(Outcome.MODIFIED, delay=100))
+    await house.flushed()
+    await house.crash_and_reopen()  # and nobody has read it back
+    writer = house.manager.writer
+    await writer._persist(writer._rotate)
+    await house.crash_and_reopen()
+    assert await house.vhost.get("q") is None
+    await house.later(101)
+    assert bodies(await house.drain()) == [b"1"]
+
+
+async def test_what_breaks_a_rule_of_the_schema_is_refused_and_holds_up_nobody(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    vhost = await house.manager.add_vhost("gone")
+    await db.execute("DELETE FROM howdah.vhost WHERE name = 'gone'")  # behind our back
+    message, told = Message(b"x", "amq.topic", routing_key="a"), Told()
+    vhost.publish(message, told, 7, (RetainedRecord("gone", "a", message),))
+    house.put("q", b"1", told=told)
+    await told.answers(2)
+    assert ([token for token, _ in told.refused], told.committed) == ([7], [0])

@@ -1,0 +1,190 @@
+"""Each role may do what it needs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from queue_core.store import preflight
+from queue_core.store.schema import is_leaf
+from tests.store.seed import append, change, death, make_queue, make_segment
+
+ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")
+
+_TABLE_GRANTS = """
+SELECT c.relname, a.privilege_type
+FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+  AND a.grantee = $1::text::regrole
+"""
+_COLUMN_GRANTS = """
+SELECT c.relname, t.attname, a.privilege_type
+FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid
+CROSS JOIN LATERAL aclexplode(t.attacl) a
+WHERE c.relnamespace = 'howdah'::regnamespace AND a.grantee = $1::text::regrole
+"""
+_FUNCTION_GRANTS = """
+SELECT p.proname FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) a
+WHERE p.pronamespace = 'howdah'::regnamespace AND a.grantee = $1::text::regrole
+"""
+_OPEN_TO_ALL = """
+SELECT p.proname FROM pg_proc p
+WHERE p.pronamespace = 'howdah'::regnamespace
+  AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0))
+UNION ALL
+SELECT c.relname FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+WHERE c.relnamespace = 'howdah'::regnamespace AND a.grantee = 0
+"""
+
+_VIEWS = {"settlement_state", "consumer_lag", "queue_status", "ready_messages", "dead_letters"}
+
+
+@asynccontextmanager
+async def _acting_as(db: asyncpg.Connection, role: str) -> AsyncIterator[None]:
+    await db.execute(f"SET ROLE {role}")
+    try:
+        yield
+    finally:
+        await db.execute("RESET ROLE")
+
+
+@pytest.fixture
+async def seeded(db: asyncpg.Connection) -> asyncpg.Connection:
+    """A queue `q` with one dead letter in segment 1."""
+    queue, segment = await make_queue(db, "q"), await make_segment(db)
+    assert segment == 1
+    await append(db, segment, queue, [0])
+    await change(db, queue, 0, deaths=[death("orders")])
+    return db
+
+
+ALLOWED = [
+    ("howdah_gateway", "UPDATE howdah.gateway SET epoch = epoch + 1"),
+    ("howdah_gateway", "SELECT version_num FROM howdah.alembic_version"),
+    ("howdah_gateway", "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'n', 'classic')"),
+    ("howdah_gateway", "DELETE FROM howdah.session"),
+    ("howdah_gateway", "SELECT howdah.create_segment()"),
+    ("howdah_gateway", "SELECT howdah.seal_segment(1, 1, 1, now())"),
+    ("howdah_gateway", "SELECT howdah.drop_segment(1)"),
+    ("howdah_gateway", "SELECT howdah.open_generation(2)"),
+    ("howdah_gateway", "INSERT INTO howdah.message_body VALUES (1, 1, 'x')"),
+    ("howdah_gateway", "INSERT INTO howdah.message_body_1 VALUES (1, 1, 'x')"),
+    ("howdah_gateway", "DELETE FROM howdah.outbox"),
+    ("howdah_gateway", "UPDATE howdah.command SET done_at = now(), result = '{}', error = 'e'"),
+    ("howdah_operator", "SELECT * FROM howdah.queue_status"),
+    ("howdah_operator", "SELECT * FROM howdah.ready_messages"),
+    ("howdah_operator", "SELECT * FROM howdah.dead_letters"),
+    ("howdah_operator", "SELECT * FROM howdah.consumer_lag"),
+    ("howdah_operator", "SELECT *, howdah.body_text(body) FROM howdah.peek('q')"),
+    ("howdah_operator", "SELECT howdah.redrive('q', 'protocol = ''SQL''')"),
+    ("howdah_operator", "SELECT * FROM howdah.command_status(howdah.purge('q'))"),
+    ("howdah_operator", "SELECT howdah.delete_queue('q')"),
+    ("howdah_operator", "SELECT howdah.declare_queue('n')"),
+    ("howdah_operator", "SELECT howdah.publish('q', 'x')"),
+    ("howdah_operator", "SELECT howdah.publish_topic('a/b', 'x')"),
+    ("howdah_publisher", "SELECT howdah.publish('q', 'x'::bytea)"),
+    ("howdah_publisher", "SELECT howdah.publish('q', '{}'::jsonb)"),
+    ("howdah_publisher", "SELECT howdah.publish_topic('a/b', 'x', retain => true)"),
+    ("howdah_reader", "SELECT * FROM howdah.message"),
+    ("howdah_reader", "SELECT * FROM howdah.message_1"),
+    ("howdah_reader", "SELECT * FROM howdah.message_body"),
+    ("howdah_reader", "SELECT * FROM howdah.queue, howdah.segment, howdah.settlement"),
+    ("howdah_reader", "SELECT * FROM howdah.ready_messages"),
+    ("howdah_reader", "SELECT * FROM howdah.queue_status"),
+]
+
+REFUSED = [
+    ("howdah_gateway", 'UPDATE howdah.message SET "offset" = 1'),
+    ("howdah_gateway", "DELETE FROM howdah.message"),
+    ("howdah_gateway", "DELETE FROM howdah.message_1"),
+    ("howdah_gateway", "TRUNCATE howdah.settlement"),
+    ("howdah_gateway", "DELETE FROM howdah.gateway"),
+    ("howdah_gateway", "DROP TABLE howdah.message_1"),
+    ("howdah_gateway", "UPDATE howdah.segment SET bytes = 0"),
+    ("howdah_gateway", "UPDATE howdah.command SET requested_by = 'me'"),
+    ("howdah_gateway", "UPDATE howdah.alembic_version SET version_num = 'x'"),
+    ("howdah_gateway", "CREATE TABLE howdah.mine ()"),
+    ("howdah_gateway", "SELECT howdah.attach_leaf('message', 'segment_id', 9)"),
+    ("howdah_gateway", "SELECT howdah.publish('q', 'x')"),
+    ("howdah_operator", "SELECT * FROM howdah.message"),
+    ("howdah_operator", 'SELECT * FROM howdah."user"'),
+    ("howdah_operator", "INSERT INTO howdah.command DEFAULT VALUES"),
+    ("howdah_operator", "SELECT howdah.drop_segment(1)"),
+    ("howdah_operator", "DELETE FROM howdah.queue"),
+    ("howdah_publisher", "SELECT * FROM howdah.queue_status"),
+    ("howdah_publisher", "SELECT * FROM howdah.peek('q')"),
+    ("howdah_publisher", "SELECT howdah.purge('q')"),
+    ("howdah_publisher", "SELECT * FROM howdah.outbox"),
+    ("howdah_publisher", "INSERT INTO howdah.outbox DEFAULT VALUES"),
+    ("howdah_reader", 'SELECT * FROM howdah."user"'),
+    ("howdah_reader", "SELECT * FROM howdah.session"),
+    ("howdah_reader", "SELECT * FROM howdah.outbox"),
+    ("howdah_reader", "DELETE FROM howdah.message"),
+    ("howdah_reader", "SELECT howdah.purge('q')"),
+    ("howdah_reader", "SELECT howdah.publish('q', 'x')"),
+    ("pg_monitor", "SELECT * FROM howdah.queue_status"),
+    ("pg_monitor", "SELECT howdah.publish('q', 'x')"),
+]
+
+
+@pytest.mark.parametrize(("role", "statement"), ALLOWED)
+async def test_a_role_may(seeded: asyncpg.Connection, role: str, statement: str) -> None:
+    async with _acting_as(seeded, role):
+        await seeded.fetch(statement)
+
+
+@pytest.mark.parametrize(("role", "statement"), REFUSED)
+async def test_a_role_may_not(seeded: asyncpg.Connection, role: str, statement: str) -> None:
+    async with _acting_as(seeded, role):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await seeded.fetch(statement)
+
+
+async def test_nothing_is_open_to_everyone(db: asyncpg.Connection) -> None:
+    await make_segment(db)
+    assert [row[0] for row in await db.fetch(_OPEN_TO_ALL)] == []
+
+
+async def test_no_role_can_log_in_or_do_more_than_it_was_granted(db: asyncpg.Connection) -> None:
+    rows = await db.fetch(
+        "SELECT rolname FROM pg_roles WHERE rolname = ANY ($1) AND NOT "
+        "(rolcanlogin OR rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication)",
+        ROLES,
+    )
+    assert {row[0] for row in rows} == set(ROLES)
+
+
+async def test_the_gateway_is_granted_exactly_what_the_preflight_asks_for(
+    db: asyncpg.Connection,
+) -> None:
+    granted: dict[str, set[str]] = {}
+    for name, privilege in await db.fetch(_TABLE_GRANTS, "howdah_gateway"):
+        if not is_leaf(name):
+            granted.setdefault(name, set()).add(privilege)
+    assert granted == {n: set(p.split(", ")) for n, p in preflight.TABLE_RIGHTS.items()}
+    columns = await db.fetch(_COLUMN_GRANTS, "howdah_gateway")
+    assert {(table, column): p for table, column, p in columns} == preflight.COLUMN_RIGHTS
+    functions = {row[0] for row in await db.fetch(_FUNCTION_GRANTS, "howdah_gateway")}
+    assert functions == {signature.partition("(")[0] for signature in preflight.FUNCTIONS}
+
+
+async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
+    db: asyncpg.Connection,
+) -> None:
+    seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
+    assert {tuple(row) for row in seen["howdah_operator"]} == {(v, "SELECT") for v in _VIEWS}
+    assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
+    assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}
+    assert seen["howdah_publisher"] == set()
+
+
+async def test_functions_that_lend_rights_fix_their_search_path(db: asyncpg.Connection) -> None:
+    rows = await db.fetch(
+        "SELECT proname, proconfig FROM pg_proc "
+        "WHERE pronamespace = 'howdah'::regnamespace AND prosecdef"
+    )
+    assert len(rows) >= 9
+    assert {tuple(row["proconfig"] or ()) for row in rows} == {("search_path=pg_catalog, pg_temp",)}

@@ -1,0 +1,124 @@
+"""Users and permissions in PostgreSQL, read and changed through the store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from queue_core.accounts import Permission, TopicPermission, UserAuth
+from queue_core.auth import Action, Credentials, Peer, Resource
+from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
+from queue_core.passwords import hash_password
+from queue_core.store.migration import upgrade
+from queue_core.store.users import StoredRoll, Users
+
+AWAY = Peer("192.0.2.7")
+
+
+class NoStrangers:
+    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+        return False
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return False
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    await upgrade(database_url)
+
+    async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
+        return await asyncpg.connect(database_url)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    yield engine
+    await engine.dispose()
+
+
+async def test_a_user_made_in_the_table_comes_in_and_may_do_what_is_granted(
+    engine: AsyncEngine,
+) -> None:
+    users, auth = Users(engine), UserAuth(StoredRoll(engine), NoStrangers())
+    assert await users.put("ada", hash_password("secret"), ["monitoring"])
+    await users.grant("ada", "/", Permission("^ada", ".*", ""))
+    await users.grant_topic("ada", "/", "amq.topic", TopicPermission("^plant\\.", ".*"))
+    await auth.refresh()
+    ada = await auth.authenticate(Credentials.given("ada", "secret"), AWAY)
+    assert ada.tags == {"monitoring"}
+    assert auth.accounts.has_users
+    assert auth.authorize(ada, Action.CONFIGURE, Resource("queue", "/", "ada-1"))
+    assert not auth.authorize(ada, Action.READ, Resource("queue", "/", "ada-1"))
+    assert auth.authorize(ada, Action.WRITE, Resource("topic", "/", "amq.topic", "plant.7"))
+    assert not auth.authorize(ada, Action.WRITE, Resource("topic", "/", "amq.topic", "office.7"))
+
+
+async def test_every_change_is_noticed_also_one_made_by_hand(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    users, roll = Users(engine), StoredRoll(engine)
+    seen = [await roll.revision()]
+
+    async def assert_changed() -> None:
+        revision = await roll.revision()
+        assert revision != seen[-1]
+        assert await roll.revision() == revision
+        seen.append(revision)
+
+    assert await users.put("ada", "hash")
+    await assert_changed()
+    assert not await users.put("ada", "another hash")
+    await assert_changed()
+    await users.grant("ada", "/", Permission(".*", ".*", ".*"))
+    await assert_changed()
+    await users.grant("ada", "/", Permission(".*", ".*", ""))
+    await assert_changed()
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("UPDATE howdah.permission SET read = '^mine$'")
+        await assert_changed()
+    finally:
+        await connection.close()
+    assert await users.revoke("ada", "/")
+    await assert_changed()
+    assert await users.remove("ada")
+    assert not await users.remove("ada")
+    assert (await roll.read()).users == {}
+
+
+async def test_a_new_password_ends_the_old_one(engine: AsyncEngine) -> None:
+    users, auth = Users(engine), UserAuth(StoredRoll(engine), NoStrangers())
+    await users.put("ada", hash_password("old"), ["monitoring"])
+    await auth.refresh()
+    await auth.authenticate(Credentials.given("ada", "old"), AWAY)
+    await users.put("ada", hash_password("new"))
+    await auth.refresh()
+    with pytest.raises(AccessRefused):
+        await auth.authenticate(Credentials.given("ada", "old"), AWAY)
+    identity = await auth.authenticate(Credentials.given("ada", "new"), AWAY)
+    assert identity.tags == {"monitoring"}
+
+
+async def test_what_cannot_be_granted_is_refused_by_name(engine: AsyncEngine) -> None:
+    users = Users(engine)
+    with pytest.raises(InvalidArgument, match="there is no user 'ghost'"):
+        await users.grant("ghost", "/", Permission())
+    await users.put("ada", "hash")
+    with pytest.raises(VhostNotFound, match="'nowhere'"):
+        await users.grant("ada", "nowhere", Permission())
+    with pytest.raises(InvalidArgument, match=r"write '\(' is not a regular expression"):
+        await users.grant("ada", "/", Permission(write="("))
+    with pytest.raises(InvalidArgument, match="printable"):
+        await users.put("a\nb", "hash")
+
+
+async def test_a_database_that_is_away_is_told_from_a_wrong_password() -> None:
+    async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
+        return await asyncpg.connect("postgresql://nobody@127.0.0.1:1/none")
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    with pytest.raises(StoreUnavailable, match="users cannot be read: "):
+        await StoredRoll(engine).revision()

@@ -1,0 +1,213 @@
+"""Wills on PostgreSQL: published when their client is lost, once, and not otherwise."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from queue_core.message import Message, Properties
+from queue_core.session import Session
+from queue_core.specs import QueueSpec
+from queue_core.subscriptions import Subscription
+from queue_core.wills import LARGEST_IN_MEMORY
+from tests.store.sessions import Clock, Inbox, World, world
+
+
+async def make_will(
+    here: World,
+    session: Session,
+    body: bytes = b"lost",
+    *,
+    delay: float = 0,
+    retain: bool = False,
+    lifetime: float | None = None,
+) -> None:
+    message = Message(
+        body,
+        topic="status/sensor",
+        publisher=session.client_id,
+        properties=Properties(content_type="text/plain", headers=(("site", "7"),)),
+    )
+    await here.sessions.wills.set(
+        session, message, delay=delay, retain=retain, qos=1, lifetime=lifetime
+    )
+
+
+async def watch(here: World) -> Inbox:
+    """A durable queue that keeps all statuses, also over restarts."""
+    queue = await here.vhost.declare_queue(QueueSpec.parse("statuses"))
+    await here.vhost.bind("amq.topic", queue, "status.#")
+    return await here.listen("statuses")
+
+
+async def count(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    found: int = await connection.fetchval("SELECT count(*) FROM howdah.will")
+    await connection.close()
+    return found
+
+
+async def test_a_lost_clients_will_is_published_and_its_row_goes_with_it(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open(expiry=0)
+        await make_will(here, session)
+        assert await count(migrated_url) == 1
+        await here.sessions.detach(session, publish_will=True)
+        assert await inbox.wait_for(1) == [b"lost"]
+        assert inbox.deliveries[0].message.publisher == "sensor"
+        assert await count(migrated_url) == 0
+
+
+async def test_a_goodbye_takes_the_will_back(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open()
+        await make_will(here, session)
+        await here.sessions.detach(session, publish_will=False)
+        await here.pass_time(10_000)
+        assert inbox.bodies == []
+        assert await count(migrated_url) == 0
+
+
+async def test_a_delayed_will_waits_for_its_time(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open()
+        await make_will(here, session, delay=30)
+        await here.sessions.detach(session, publish_will=True)
+        await here.pass_time(29)
+        assert inbox.bodies == []
+        await here.pass_time(1)
+        assert await inbox.wait_for(1) == [b"lost"]
+
+
+async def test_a_client_that_comes_back_in_time_keeps_its_will_to_itself(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open()
+        await make_will(here, session, delay=30)
+        await here.sessions.detach(session, publish_will=True)
+        await here.open()
+        await here.pass_time(60)
+        assert inbox.bodies == []
+        assert await count(migrated_url) == 0
+
+
+async def test_a_will_does_not_wait_longer_than_its_session_lives(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open(expiry=10)
+        await make_will(here, session, delay=30)
+        await here.sessions.detach(session, publish_will=True)
+        await here.pass_time(10)
+        assert await inbox.wait_for(1) == [b"lost"]
+
+
+async def test_a_clean_start_ends_the_session_and_publishes_the_will_that_waited(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open()
+        await make_will(here, session, delay=30)
+        await here.sessions.detach(session, publish_will=True)
+        fresh = await here.open(clean=True)
+        await make_will(here, fresh, b"lost again")
+        assert await inbox.wait_for(1) == [b"lost"]
+        assert await count(migrated_url) == 1
+        await here.sessions.detach(fresh, publish_will=True)
+        assert await inbox.wait_for(2) == [b"lost", b"lost again"]
+
+
+async def test_a_takeover_publishes_the_will_of_the_connection_it_ends(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        first = await here.open()
+        await make_will(here, first, b"of the first")
+        second = await here.open()
+        await make_will(here, second, b"of the second")
+        assert await inbox.wait_for(1) == [b"of the first"]
+        # the first connection's end is noticed late, and is not the second's
+        await here.sessions.detach(first, publish_will=True)
+        await here.idle()
+        assert inbox.bodies == [b"of the first"]
+        assert await count(migrated_url) == 1
+
+
+async def test_whoever_was_connected_when_the_gateway_died_is_lost_at_the_next_start(
+    migrated_url: str,
+) -> None:
+    clock = Clock()
+    async with world(migrated_url, clock) as here:
+        await watch(here)
+        await make_will(here, await here.open("passing", expiry=0), b"passing", delay=50)
+        await make_will(here, await here.open("lasting", expiry=60), b"lasting", delay=50)
+        await make_will(here, await here.open("large", expiry=0), b"x" * (LARGEST_IN_MEMORY + 1))
+    clock.now += 1000
+    async with world(migrated_url, clock) as here:
+        inbox = await here.listen("statuses")
+        await here.pass_time(0)
+        assert sorted(await inbox.wait_for(2)) == [b"passing", b"x" * (LARGEST_IN_MEMORY + 1)]
+        await here.pass_time(49)
+        assert len(inbox.bodies) == 2
+        await here.pass_time(1)
+        assert (await inbox.wait_for(3))[2] == b"lasting"
+        properties = inbox.deliveries[2].message.properties
+        assert (properties.content_type, properties.headers) == ("text/plain", (("site", "7"),))
+        assert await count(migrated_url) == 0
+
+
+async def test_a_will_that_waits_goes_on_waiting_over_a_restart(migrated_url: str) -> None:
+    clock = Clock()
+    async with world(migrated_url, clock) as here:
+        await watch(here)
+        session = await here.open()
+        await make_will(here, session, delay=30)
+        await here.sessions.detach(session, publish_will=True)
+    clock.now += 20
+    async with world(migrated_url, clock) as here:
+        inbox = await here.listen("statuses")
+        await here.pass_time(9)
+        assert inbox.bodies == []
+        await here.pass_time(1)
+        assert await inbox.wait_for(1) == [b"lost"]
+
+
+async def test_a_will_may_become_its_topics_last_value(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        session = await here.open(expiry=0)
+        await make_will(here, session, retain=True)
+        await here.sessions.detach(session, publish_will=True)
+        await here.idle()
+        kept = [each async for each in here.sessions.retained.match("/", "status/#")]
+        assert [(each.message.body, each.qos) for each in kept] == [(b"lost", 1)]
+
+
+async def test_a_wills_lifetime_begins_when_it_is_published(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        session = await here.open()
+        await make_will(here, session, delay=30, lifetime=5)
+        await here.pass_time(100)
+        await here.sessions.detach(session, publish_will=True)
+        await here.pass_time(30)
+        await inbox.wait_for(1)
+        assert inbox.deliveries[0].message.expires_at == here.clock.now + 5
+
+
+async def test_a_will_reaches_subscribers_that_are_away(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        watcher = await here.open("watcher")
+        await watcher.subscribe(Subscription("status/+", 1))
+        await here.sessions.detach(watcher, publish_will=False)
+        session = await here.open(expiry=0)
+        await make_will(here, session)
+        await here.sessions.detach(session, publish_will=True)
+        await here.idle()
+        watcher = await here.open("watcher")
+        assert watcher.stored is not None
+        assert await (await here.listen(watcher.stored.name)).wait_for(1) == [b"lost"]

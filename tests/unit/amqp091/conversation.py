@@ -1,0 +1,231 @@
+"""A conversation with the machine without a socket: bytes in, words out.
+
+The virtual host is the real one; only the ports below it (writer, definitions) are fakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from protocols.amqp091.codec import decode_method, method_frame
+from protocols.amqp091.content import encode_properties
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.deliveries import CONTENT
+from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
+from protocols.amqp091.handshake import Authenticate, OpenVhost, UpdateSecret
+from protocols.amqp091.machine import Command, Machine, Perform
+from protocols.amqp091.methods import (
+    BasicPublish,
+    ChannelOpen,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    Method,
+)
+from protocols.amqp091.output import Output
+from protocols.amqp091.settings import Settings
+from queue_core.agenda import Agenda
+from queue_core.auth import PLAIN, Action, Auth, Credentials, Identity, Peer, Resource
+from queue_core.counters import Counters
+from queue_core.errors import AccessRefused, CoreError, VhostNotFound
+from queue_core.queues import House
+from queue_core.ready import Budget
+from queue_core.units import Unit
+from queue_core.vhost import Vhost
+
+GREETING = ConnectionStartOk(
+    {"capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True}},
+    "PLAIN",
+    b"\0ann\0secret",
+    "en_US",
+)
+
+
+class FakeWriter:
+    """Commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+        self.is_congested = False
+
+    def submit(self, unit: Unit) -> None:
+        self.units.append(unit)
+
+    async def uncongested(self) -> None: ...
+
+    async def flushed(self) -> None: ...
+
+    def note(self, cursor: object) -> None: ...
+
+    def note_failure(self, *facts: object) -> None: ...
+
+
+class FakeKeeper:
+    """Keeps nothing; what is to be done later waits in `work`."""
+
+    def __init__(self) -> None:
+        self.work: list[Coroutine[Any, Any, object]] = []
+
+    async def add_exchange(self, *facts: object) -> None: ...
+    async def remove_exchange(self, *facts: object) -> None: ...
+    async def add_binding(self, *facts: object) -> None: ...
+    async def remove_binding(self, *facts: object) -> None: ...
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        self.work.append(work)
+
+
+class OneUser:
+    """Ann, with a password, who may do everything but what is forbidden."""
+
+    def __init__(self) -> None:
+        self.forbidden: set[tuple[Action, str]] = set()
+
+    def mechanisms(self, peer: Peer) -> Sequence[str]:
+        return (PLAIN,)
+
+    async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity | None:
+        if (credentials.username, credentials.password) != ("ann", b"secret"):
+            raise AccessRefused("wrong user name or password")
+        return Identity("ann")
+
+    def may_enter(self, identity: Identity, vhost: str) -> bool | None:
+        return True
+
+    def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
+        return (action, resource.name) not in self.forbidden
+
+
+class FakeServices:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.users = OneUser()
+        self.auth = Auth([self.users], [self.users])
+        self.writer = FakeWriter()
+        self.keeper = FakeKeeper()
+        self.root = Vhost("/", self._house, self.writer, self.keeper, None)  # type: ignore[arg-type]
+
+    def _house(self, vhost: Vhost) -> House:
+        return House("/", self.clock, Agenda(), Budget(1 << 24), Counters(), vhost, self.writer)
+
+    async def vhost(self, name: str) -> Vhost:
+        if name != "/":
+            raise VhostNotFound(f"no vhost '{name}'")
+        return self.root
+
+    def clock(self) -> float:
+        return self.now
+
+
+class Conversation:
+    """One client's side."""
+
+    def __init__(
+        self, services: FakeServices | None = None, settings: Settings | None = None
+    ) -> None:
+        self.services = services or FakeServices()
+        self.output = Output(lambda: None, lambda: None)
+        self.counters = Amqp091Counters()
+        self.machine = Machine(
+            self.services,
+            settings or Settings(),
+            Peer("127.0.0.1"),
+            self.output,
+            self,
+            self.counters,
+        )
+
+    async def say(self, *data: bytes | Method, channel: int = 1) -> list[object]:
+        """Sends all of it in one piece, and hears everything that comes back."""
+        whole = b"".join(
+            each if isinstance(each, bytes) else method_frame(channel, each) for each in data
+        )
+        await self.receive(whole)
+        return self.heard()
+
+    async def receive(self, data: bytes) -> None:
+        command = self.machine.receive(data)
+        while command is not None:
+            await self._carry_out(command)
+            command = self.machine.proceed()
+
+    async def _carry_out(self, command: Command) -> None:
+        machine, services = self.machine, self.services
+        try:
+            match command:
+                case Perform():
+                    await machine.perform(command)
+                case Authenticate():
+                    identity = await services.auth.authenticate(
+                        command.credentials, Peer("127.0.0.1")
+                    )
+                    machine.authenticated(identity)
+                case OpenVhost():
+                    machine.opened(await services.vhost(command.name))
+                case UpdateSecret():
+                    await services.auth.authenticate(command.credentials, Peer("127.0.0.1"))
+                    machine.secret_updated()
+        except CoreError as error:
+            machine.refused(error)
+
+    def heard(self) -> list[object]:
+        """Methods, and the bytes of headers' properties and of bodies, in order."""
+        return list(_parts(self.output.take()))
+
+    async def open(self) -> Conversation:
+        """Up to an open channel 1."""
+        await self.receive(
+            PROTOCOL_HEADER
+            + method_frame(0, GREETING)
+            + method_frame(0, ConnectionTuneOk(0, 0, 0))
+            + method_frame(0, ConnectionOpen("/"))
+            + method_frame(1, ChannelOpen())
+        )
+        self.heard()
+        return self
+
+    async def work_later(self) -> None:
+        """Whatever the core has put off."""
+        while self.services.keeper.work:
+            await self.services.keeper.work.pop(0)
+        await asyncio.sleep(0)
+
+
+def _parts(data: bytes) -> Iterator[object]:
+    position = 0
+    if data.startswith(PROTOCOL_HEADER):
+        yield PROTOCOL_HEADER
+        position = len(PROTOCOL_HEADER)
+    while position < len(data):
+        found = split(data, position, 1 << 20)
+        assert found is not None, "half a frame was sent"
+        payload = data[found.start : found.end]
+        if found.kind == METHOD:
+            yield decode_method(payload)
+        else:
+            yield payload[CONTENT.size :] if found.kind == HEADER else payload
+        position = found.end + 1
+
+
+def published(
+    key: str,
+    body: bytes = b"body",
+    *,
+    exchange: str = "",
+    channel: int = 1,
+    mandatory: bool = False,
+    step: int = 1 << 16,
+    **properties: object,
+) -> bytes:
+    """A publish with its content, the body in frames of `step` bytes."""
+    native = encode_properties(properties)
+    frames = [
+        method_frame(channel, BasicPublish(0, exchange, key, mandatory=mandatory)),
+        frame(HEADER, channel, CONTENT.pack(60, 0, len(body)) + native),
+    ]
+    frames += [
+        frame(BODY, channel, body[start : start + step]) for start in range(0, len(body), step)
+    ]
+    return b"".join(frames)

@@ -1,0 +1,299 @@
+"""A channel's rules, without a socket: publishing, consuming, settling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.amqp091.channel import ChannelState
+from protocols.amqp091.codec import method_frame
+from protocols.amqp091.content import encode_properties
+from protocols.amqp091.frames import PROTOCOL_HEADER
+from protocols.amqp091.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetEmpty,
+    BasicQos,
+    BasicReturn,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    ConnectionClose,
+    ConnectionOpen,
+    ConnectionTuneOk,
+    ExchangeDeclare,
+    ExchangeDelete,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    TxSelect,
+    TxSelectOk,
+)
+from protocols.amqp091.settings import Settings
+from queue_core.auth import Action
+from tests.unit.amqp091.conversation import GREETING, Conversation, FakeServices, published
+
+PLAIN_PROPERTIES = encode_properties({})
+
+
+def closes(heard: list[object]) -> list[tuple[int, int, int]]:
+    """Code, class and method of what was closed."""
+    return [
+        (each.reply_code, each.class_id, each.method_id)
+        for each in heard
+        if isinstance(each, ChannelClose | ConnectionClose)
+    ]
+
+
+# --- publishing
+
+
+async def test_both_ways_of_reading_a_publish_come_to_the_same_message() -> None:
+    """The first and the one in pieces are read the general way, the second in place, the third and
+    the fourth by comparing them with the one before."""
+    talk = await Conversation().open()
+    properties: dict[str, Any] = {
+        "content_type": "text/plain",
+        "headers": {"k": [1, None]},
+        "priority": 4,
+    }
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
+    heard = await talk.say(
+        published("q", b"abc", **properties) * 4 + published("q", b"abc", step=1, **properties)
+    )
+    assert heard == [
+        part
+        for tag in (1, 2, 3, 4, 5)
+        for part in (BasicDeliver("c", tag, False, "", "q"), encode_properties(properties), b"abc")
+    ]
+
+
+async def test_a_message_without_a_body_is_a_message() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c", no_ack=True))
+    heard = await talk.say(published("q", b"") * 2)
+    assert heard == [
+        BasicDeliver("c", 1, False, "", "q"),
+        PLAIN_PROPERTIES,
+        BasicDeliver("c", 2, False, "", "q"),
+        PLAIN_PROPERTIES,
+    ]
+
+
+async def test_a_body_is_delivered_in_frames_that_the_client_can_take() -> None:
+    talk = Conversation()
+    await talk.say(PROTOCOL_HEADER, method_frame(0, GREETING))
+    await talk.say(ConnectionTuneOk(0, 4096, 0), ConnectionOpen("/"), channel=0)
+    await talk.say(ChannelOpen(), QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
+    heard = await talk.say(published("q", b"x" * 10_000, step=4000))
+    bodies = [each for each in heard[2:] if isinstance(each, bytes)]
+    assert [len(each) for each in bodies] == [4088, 4088, 1824]
+
+
+async def test_headers_that_no_frame_of_the_client_holds_are_left_out_and_said_so() -> None:
+    services = FakeServices()
+    publisher, reader = await Conversation(services).open(), Conversation(services)
+    await reader.say(PROTOCOL_HEADER, method_frame(0, GREETING))
+    await reader.say(ConnectionTuneOk(0, 4096, 0), ConnectionOpen("/"), channel=0)
+    await reader.say(ChannelOpen(), QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
+    await publisher.say(published("q", b"body", headers={"h": "x" * 5000}, type="t") * 2)
+    expected = encode_properties({"headers": {"x-headers-too-large": 5015}, "type": "t"})
+    assert reader.heard()[1::3] == [expected, expected]
+
+
+async def test_messages_that_are_half_here_have_a_bound() -> None:
+    talk = await Conversation(settings=Settings(max_message_size=1000)).open()
+    for number in range(2, 8):
+        await talk.say(ChannelOpen(), channel=number)
+    half = published("q", bytes(1000), step=999, channel=1)[:-9]
+    assert await talk.say(half) == []
+    for number in (2, 3, 4):
+        assert await talk.say(published("q", bytes(1000), step=999, channel=number)[:-9]) == []
+    heard = await talk.say(published("q", bytes(1000), step=999, channel=5)[:-9])
+    assert closes(heard) == [(506, 60, 40)]
+
+
+async def test_a_message_that_is_complete_makes_room_for_the_next() -> None:
+    talk = await Conversation(settings=Settings(max_message_size=1000)).open()
+    for _ in range(20):
+        assert await talk.say(published("q", bytes(1000), step=10)) == []
+
+
+async def test_unroutable_and_mandatory_comes_back_before_its_confirm() -> None:
+    talk = await Conversation().open()
+    assert await talk.say(ConfirmSelect()) == [ConfirmSelectOk()]
+    heard = await talk.say(published("k", b"lost", exchange="amq.direct", mandatory=True, type="t"))
+    assert heard == [
+        BasicReturn(312, "NO_ROUTE", "amq.direct", "k"),
+        encode_properties({"type": "t"}),
+        b"lost",
+        BasicAck(1),
+    ]
+
+
+async def test_what_arrives_in_one_chunk_is_confirmed_with_one_ack() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), ConfirmSelect())
+    assert await talk.say(published("q") * 50) == [BasicAck(50, multiple=True)]
+
+
+async def test_confirms_are_not_told_after_the_channel_was_closed() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), ConfirmSelect())
+    heard = await talk.say(published("q") * 2, ChannelClose(200, "bye"))
+    assert heard == [BasicAck(2, multiple=True), ChannelCloseOk()]
+
+
+async def test_a_message_larger_than_the_limit_is_refused_by_its_header() -> None:
+    talk = await Conversation(settings=Settings(max_message_size=100)).open()
+    await talk.say(QueueDeclare(0, "q"))
+    assert await talk.say(published("q", bytes(100)) * 2) == []
+    heard = await talk.say(published("q", bytes(101)))
+    assert closes(heard) == [(406, 60, 40)]
+    assert await talk.say(ChannelCloseOk(), ChannelOpen()) == [ChannelOpenOk()]
+
+
+async def test_a_transaction_has_a_limit() -> None:
+    talk = await Conversation(settings=Settings(max_transaction_size=1000)).open()
+    assert await talk.say(QueueDeclare(0, "q"), TxSelect()) == [
+        QueueDeclareOk("q", 0, 0),
+        TxSelectOk(),
+    ]
+    assert closes(await talk.say(published("q", bytes(400)) * 3)) == [(406, 60, 40)]
+
+
+async def test_permission_to_publish_is_asked_for_again_when_it_may_have_changed() -> None:
+    services = FakeServices()
+    talk = await Conversation(services).open()
+    await talk.say(QueueDeclare(0, "q"))
+    assert await talk.say(published("q") * 3) == []
+    services.users.forbidden.add((Action.WRITE, ""))
+    services.auth.revision += 1
+    services.auth._answers.clear()
+    assert closes(await talk.say(published("q"))) == [(403, 60, 40)]
+
+
+async def test_a_strict_gateway_has_no_topics_behind_the_default_exchange() -> None:
+    talk = await Conversation(settings=Settings(strict=True)).open()
+    assert closes(await talk.say(BasicConsume(0, "a.*", "c"))) == [(404, 60, 20)]
+    await talk.say(ChannelCloseOk(), ChannelOpen())
+    (returned, *_) = await talk.say(published("a.b", mandatory=True))
+    assert returned == BasicReturn(312, "NO_ROUTE", "", "a.b")
+
+
+@pytest.mark.parametrize("before", range(4))
+async def test_whoever_publishes_can_be_held_however_it_was_read(before: int) -> None:
+    talk = await Conversation().open()
+    await talk.say(published("q") * before)
+    talk.machine.has_published = False
+    await talk.say(BasicQos(0, 1))
+    assert talk.machine.has_published is False
+    await talk.say(published("q"))
+    assert talk.machine.has_published is True
+
+
+async def test_a_channel_that_was_closed_and_opened_again_is_another() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), ConfirmSelect(), published("q") * 5)
+    await talk.say(ChannelClose(200, "bye"), ChannelOpen())
+    assert await talk.say(published("q") * 3) == []
+    assert await talk.say(ConfirmSelect(), published("q")) == [ConfirmSelectOk(), BasicAck(1)]
+
+
+@pytest.mark.parametrize("before", range(1, 4))
+async def test_an_error_of_a_publish_closes_the_channel_that_it_came_on(before: int) -> None:
+    talk = await Conversation().open()
+    await talk.say(ChannelOpen(), channel=2)
+    await talk.say(ExchangeDeclare(0, "x", "fanout"))
+    await talk.say(published("k", exchange="x", channel=2) * before)
+    await talk.say(ExchangeDelete(0, "x"))
+    await talk.say(published("k", exchange="x", channel=2))
+    assert list(talk.machine.channels) == [1, 2]
+    assert talk.machine.channels[1].state is ChannelState.OPEN
+    assert talk.machine.channels[2].state is ChannelState.CLOSING
+
+
+# --- consuming
+
+
+async def test_the_answer_to_consume_comes_before_the_first_delivery() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), published("q"))
+    heard = await talk.say(BasicConsume(0, "q", "c"))
+    assert heard[:2] == [BasicConsumeOk("c"), BasicDeliver("c", 1, False, "", "q")]
+
+
+async def test_an_ack_of_many_frees_as_many_places_in_the_window() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), BasicQos(0, 3), published("q") * 10)
+    heard = await talk.say(BasicConsume(0, "q", "c"))
+    assert [each.delivery_tag for each in heard if isinstance(each, BasicDeliver)] == [1, 2, 3]
+    heard = await talk.say(BasicAck(2, multiple=True))
+    assert [each.delivery_tag for each in heard if isinstance(each, BasicDeliver)] == [4, 5]
+
+
+async def test_channel_flow_stops_and_starts_the_deliveries() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c", no_ack=True))
+    assert await talk.say(ChannelFlow(False)) == [ChannelFlowOk(False)]
+    assert await talk.say(published("q")) == []
+    heard = await talk.say(ChannelFlow(True))
+    assert heard[:2] == [ChannelFlowOk(True), BasicDeliver("c", 1, False, "", "q")]
+
+
+async def test_a_full_socket_pauses_consumers_and_nobody_else() -> None:
+    services = FakeServices()
+    slow, other = await Conversation(services).open(), await Conversation(services).open()
+    await slow.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "slow", no_ack=True))
+    await other.say(BasicConsume(0, "q", "other", no_ack=True))
+    slow.output.is_blocked = True
+    slow.machine.each_channel(lambda channel: channel.pause())
+    heard = await other.say(published("q") * 4)
+    assert sum(isinstance(each, BasicDeliver) for each in heard) == 4
+    assert slow.heard() == []
+    slow.output.is_blocked = False
+    slow.machine.each_channel(lambda channel: channel.resume())
+    await other.say(published("q") * 2)
+    assert any(isinstance(each, BasicDeliver) for each in slow.heard())
+
+
+async def test_a_consumer_that_comes_while_the_flow_is_stopped_waits_too() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), published("q"), ChannelFlow(False))
+    assert await talk.say(BasicConsume(0, "q", "c")) == [BasicConsumeOk("c")]
+    heard = await talk.say(ChannelFlow(True))
+    assert heard[1] == BasicDeliver("c", 1, False, "", "q")
+
+
+async def test_an_ack_just_before_the_close_counts() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), published("q"), BasicConsume(0, "q", "c"))
+    await talk.say(BasicAck(1), ChannelClose(200, "bye"), ChannelOpen())
+    assert await talk.say(BasicGet(0, "q")) == [BasicGetEmpty()]
+
+
+async def test_a_cancelled_consumer_may_still_settle() -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c"), published("q"))
+    assert await talk.say(BasicCancel("c")) == [BasicCancelOk("c")]
+    assert await talk.say(BasicAck(1), BasicGet(0, "q")) == [BasicGetEmpty()]
+
+
+async def test_a_deleted_queue_cancels_its_consumers() -> None:
+    services = FakeServices()
+    talk, other = await Conversation(services).open(), await Conversation(services).open()
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
+    assert await other.say(QueueDelete(0, "q")) == [QueueDeleteOk(0)]
+    assert talk.heard() == [BasicCancel("c", nowait=True)]

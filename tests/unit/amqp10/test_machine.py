@@ -1,0 +1,263 @@
+"""The machine without a socket: when what is said, and what is not said before its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.amqp10.engine import Engine
+from protocols.amqp10.sasl import AMQP_HEADER
+from protocols.amqp10.settings import Settings
+from protocols.amqp10.types import Described, UInt, ULong
+from queue_core.auth import Action
+from queue_core.errors import StoreUnavailable
+from tests.protocol.amqp10.wire import (
+    ATTACH,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    frame,
+    transfer,
+)
+from tests.unit.amqp10.conversation import Conversation, FakeServices, of
+
+DATA = b"\x00\x53\x75\xa0\x01x"
+
+
+@pytest.fixture
+async def talk() -> Conversation:
+    conversation = Conversation()
+    await conversation.begin()
+    return conversation
+
+
+def flow(handle: int, credit: int, *, delivery_count: int = 0, drain: bool = False) -> bytes:
+    fields: list[object] = [
+        UInt(0), UInt(1000), UInt(0), UInt(1000), UInt(handle), UInt(delivery_count), UInt(credit),
+        None, drain,
+    ]  # fmt: skip
+    return frame(0, FLOW, fields)
+
+
+def disposition(first: int, last: int, state: int | None, *, settled: bool = True) -> bytes:
+    said = None if state is None else Described(ULong(state), [])
+    return frame(0, DISPOSITION, [True, UInt(first), UInt(last), settled, said])
+
+
+def state_of(fields: list[Any]) -> int:
+    assert isinstance(fields[4], Described)
+    assert isinstance(fields[4].descriptor, int)
+    return fields[4].descriptor
+
+
+async def test_accepted_leaves_after_the_commit_and_not_before(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    heard = await talk.say(*(transfer(0, number, DATA) for number in range(3)))
+    assert not of(heard, DISPOSITION)
+    talk.services.writer.commit()
+    (answer,) = of(talk.heard(), DISPOSITION)
+    assert (answer[1], answer[2], answer[3], state_of(answer)) == (0, 2, True, 0x24)
+
+
+async def test_what_the_database_refuses_is_rejected_with_its_reason(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.say(transfer(0, 0, DATA))
+    talk.services.writer.refuse(StoreUnavailable("the database is away; try again later"))
+    (answer,) = of(talk.heard(), DISPOSITION)
+    assert state_of(answer) == 0x25
+    assert answer[4].value[0].value[1] == "the database is away; try again later"
+
+
+async def test_credit_comes_back_with_the_commits(talk: Conversation) -> None:
+    settings = Settings(link_credit=10)
+    talk = Conversation(settings=settings)
+    await talk.begin()
+    heard = await talk.attach("queue://q", 0, is_receiver=False)
+    assert of(heard, FLOW)[0][6] == 10
+    heard = await talk.say(*(transfer(0, number, DATA) for number in range(10)))
+    assert not of(heard, FLOW)
+    talk.services.writer.commit()
+    assert of(talk.heard(), FLOW)[-1][6] == 10
+
+
+async def test_a_congested_database_gives_no_credit_until_it_has_caught_up() -> None:
+    talk = Conversation(settings=Settings(link_credit=10))
+    await talk.begin()
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.say(*(transfer(0, number, DATA) for number in range(10)))
+    talk.services.writer.is_congested = True
+    talk.services.writer.commit()
+    assert not of(talk.heard(), FLOW)
+    talk.services.writer.is_congested = False
+    talk.machine.feed()
+    assert of(talk.heard(), FLOW)[0][6] == 10
+
+
+async def test_a_receiver_gets_what_its_credit_allows_and_no_more(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.attach("queue://q", 1, is_receiver=True)
+    await talk.say(*(transfer(0, number, DATA) for number in range(5)))
+    talk.services.writer.commit()
+    assert not of(talk.heard(), TRANSFER)
+    assert len(of(await talk.say(flow(1, 2)), TRANSFER)) == 2
+    assert not of(await talk.say(disposition(0, 1, 0x24)), TRANSFER)
+    assert len(of(await talk.say(flow(1, 9, delivery_count=2)), TRANSFER)) == 3
+
+
+async def test_draining_says_that_nothing_is_left_of_the_credit(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.attach("queue://q", 1, is_receiver=True)
+    await talk.say(transfer(0, 0, DATA))
+    talk.services.writer.commit()
+    heard = await talk.say(flow(1, 10, drain=True))
+    assert len(of(heard, TRANSFER)) == 1
+    answer = of(heard, FLOW)[-1]
+    assert (answer[5], answer[6], answer[8]) == (10, 0, True)
+
+
+async def test_with_settle_mode_second_nothing_is_settled_before_it_is_committed(
+    talk: Conversation,
+) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    source = Described(ULong(0x28), ["queue://q"])
+    target = Described(ULong(0x29), [])
+    await talk.say(frame(0, ATTACH, ["r", UInt(1), True, None, 1, source, target]))
+    await talk.say(transfer(0, 0, DATA), flow(1, 1))
+    talk.services.writer.commit()
+    assert of(talk.heard(), TRANSFER)
+    assert not of(await talk.say(disposition(0, 0, 0x24, settled=False)), DISPOSITION)
+    talk.services.writer.commit()
+    (answer,) = of(talk.heard(), DISPOSITION)
+    assert (answer[0], answer[3]) == (False, True)
+
+
+async def test_settling_without_an_outcome_is_a_release(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.attach("queue://q", 1, is_receiver=True)
+    await talk.say(transfer(0, 0, DATA), flow(1, 1))
+    talk.services.writer.commit()
+    talk.heard()
+    await talk.say(disposition(0, 0, None))
+    heard = await talk.say(flow(1, 1, delivery_count=1))
+    assert len(of(heard, TRANSFER)) == 1
+
+
+async def test_a_link_that_is_gone_hears_nothing_of_its_commits(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.say(transfer(0, 0, DATA))
+    heard = await talk.say(frame(0, DETACH, [UInt(0), True]))
+    assert of(heard, DETACH)
+    talk.services.writer.commit()
+    assert talk.heard() == []
+
+
+async def test_what_a_lost_connection_had_comes_back_counted(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.attach("queue://q", 1, is_receiver=True)
+    await talk.say(transfer(0, 0, DATA), flow(1, 1))
+    talk.services.writer.commit()
+    talk.heard()
+    await talk.machine.lost(is_clean=False)
+    other = Conversation(talk.services)
+    await other.begin()
+    await other.attach("queue://q", 0, is_receiver=True)
+    ((_, _, payload),) = [one for one in await other.say(flow(0, 1)) if one[0] == TRANSFER]
+    assert payload.startswith(b"\x00\x53\x70\xc0\x07\x05\x42\x40\x40\x42\x52\x01")
+
+
+@pytest.mark.parametrize(
+    ("action", "name", "is_receiver"),
+    [(Action.WRITE, "", False), (Action.READ, "q", True), (Action.CONFIGURE, "q", True)],
+)
+async def test_who_may_not_is_refused(action: Action, name: str, is_receiver: bool) -> None:
+    services = FakeServices()
+    services.rules.forbidden.add((action, name))
+    talk = Conversation(services)
+    await talk.begin()
+    heard = await talk.attach("queue://q", 0, is_receiver=is_receiver)
+    (detached,) = of(heard, DETACH)
+    assert detached[2].value[0] == "amqp:unauthorized-access"
+
+
+async def test_links_have_a_limit() -> None:
+    talk = Conversation(settings=Settings(max_links=2))
+    await talk.begin()
+    for handle in range(2):
+        await talk.attach("queue://q", handle, is_receiver=False)
+    (detached,) = of(await talk.attach("queue://q", 2, is_receiver=False), DETACH)
+    assert detached[2].value[0] == "amqp:resource-limit-exceeded"
+
+
+async def test_a_slow_subscriber_costs_its_own_messages_and_refuses_nobody(
+    talk: Conversation,
+) -> None:
+    await talk.attach("topic://news", 0, is_receiver=True)
+    await talk.attach("topic://news", 1, is_receiver=False)
+    (queue,) = talk.services.root.queues.values()
+    assert queue.spec.max_bytes == 64 << 20
+    body = b"\x00\x53\x75\xb0" + (1 << 20).to_bytes(4) + bytes(1 << 20)
+    pieces = [body[start : start + 60_000] for start in range(0, len(body), 60_000)]
+    for number in range(66):
+        for piece in pieces:
+            said = transfer(1, number, piece, more=piece is not pieces[-1])
+            heard = await talk.say(said)
+        (answer,) = of(heard, DISPOSITION)
+        assert state_of(answer) == 0x24
+    assert talk.services.root.house.counters.dropped_overflow > 0
+
+
+async def test_unfinished_messages_have_a_limit_over_all_links() -> None:
+    settings = Settings(max_message_size=3000, max_partial_size=5000)
+    talk = Conversation(settings=settings)
+    await talk.begin()
+    for handle in range(3):
+        await talk.attach("queue://q", handle, is_receiver=False)
+    for handle in range(2):
+        heard = await talk.say(transfer(handle, handle, bytes(2000), more=True))
+        assert not of(heard, DETACH)
+    (detached,) = of(await talk.say(transfer(2, 2, bytes(2000), more=True)), DETACH)
+    assert detached[2].value[0] == "amqp:resource-limit-exceeded"
+    await talk.say(frame(0, DETACH, [UInt(0), True]))
+    assert talk.machine.partial_bytes == 2000
+
+
+async def test_goodbye_is_a_close_that_says_why(talk: Conversation) -> None:
+    talk.machine.close("the gateway stops")
+    (closed,) = of(talk.heard(), CLOSE)
+    assert closed[0].value[:2] == ["amqp:connection:forced", "the gateway stops"]
+
+
+# --- time
+
+
+def opened(idle_ms: int, peers_idle_ms: int | None) -> Engine:
+    engine = Engine("gateway", 65_536, 255, idle_ms)
+    fields: list[object] = ["client", None, UInt(65_536), None]
+    fields += [None if peers_idle_ms is None else UInt(peers_idle_ms)]
+    engine.push(AMQP_HEADER + frame(0, OPEN, fields), 0)
+    engine.open((), {})
+    engine.take_output()
+    return engine
+
+
+def test_a_silent_peer_is_given_up_after_the_idle_time() -> None:
+    engine = opened(60_000, None)
+    engine.tick(1)
+    engine.tick(59_000)
+    assert not engine.take_output()
+    engine.tick(60_002)
+    assert b"resource-limit-exceeded" in engine.take_output()
+    engine.free()
+
+
+def test_a_peer_with_an_idle_time_hears_from_us_in_time() -> None:
+    engine = opened(0, 1000)
+    when = engine.tick(1)
+    assert 0 < when <= 501
+    engine.tick(when)
+    assert engine.take_output() == b"\x00\x00\x00\x08\x02\x00\x00\x00"
+    engine.free()

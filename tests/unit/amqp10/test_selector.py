@@ -1,0 +1,229 @@
+"""JMS selectors: what matches, what is unknown, what is no selector at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp10.selector import (
+    MAX_DEPTH,
+    SelectorError,
+    compile_selector,
+    is_like,
+    pattern_parts,
+)
+from queue_core.message import Message, Properties
+
+FACTS: dict[str, Any] = {
+    "colour": "red",
+    "size": 5,
+    "weight": 2.5,
+    "is_new": True,
+    "name": "it's",
+    "path": "100%_done",
+    "négé": 1,
+    "$id": 7,
+}
+TRUE = [
+    "colour = 'red'",
+    "colour <> 'blue'",
+    "size > 4 AND size < 6",
+    "size >= 5 and size <= 5",
+    "weight * 2 = size",
+    "size / 2 = 2",
+    "-size < 0",
+    "+size = 5",
+    "- - size = 5",
+    "size BETWEEN 5 AND 6",
+    "size NOT BETWEEN 6 AND 9",
+    "colour IN ('red', 'green')",
+    "colour NOT IN ('blue')",
+    "colour LIKE 'r%'",
+    "colour LIKE '_e_'",
+    "colour NOT LIKE 'b%'",
+    "path LIKE '100\\%\\_%' ESCAPE '\\'",
+    "missing IS NULL",
+    "colour IS NOT NULL",
+    "NOT missing = 1 OR colour = 'red'",
+    "is_new",
+    "is_new = TRUE",
+    "NOT (is_new = FALSE)",
+    "name = 'it''s'",
+    "size = 0x5",
+    "size = 05",
+    "size = 5L",
+    "size = 5.0",
+    "weight = 25E-1",
+    "weight = 2.5f",
+    "colour = 'blue' OR (size = 5 AND weight > 1)",
+    "négé = 1",
+    "$id = 7",
+    "\"colour\" = 'red'",
+    "size + 1 * 2 = 7",
+    "",
+    "  ",
+]
+NOT_TRUE = [
+    "colour = 'blue'",
+    "missing = 1",
+    "missing <> 1",
+    "NOT missing = 1",
+    "missing = 1 AND colour = 'red'",
+    "missing LIKE '%'",
+    "missing IN ('a')",
+    "missing BETWEEN 1 AND 2",
+    "colour > 'a'",
+    "colour = 5",
+    "colour <> 5",
+    "size = '5'",
+    "is_new = 1",
+    "size + colour = 5",
+    "size / 0 = 1",
+    "size",
+    "colour",
+    "is_new > FALSE",
+    "9E999 * 0 = 1",
+]
+BROKEN = [
+    "colour = ",
+    "= 'red'",
+    "colour 'red'",
+    "(colour = 'red'",
+    "colour = 'red')",
+    "colour IN ()",
+    "colour IN (1)",
+    "colour LIKE red",
+    "colour LIKE 'a' ESCAPE 'ab'",
+    "colour LIKE 'a!' ESCAPE '!'",
+    "size BETWEEN 1",
+    "size NOT 5",
+    "colour IS 5",
+    "colour = 'unclosed",
+    "colour ; size",
+    "AND",
+    "size = 5 OR",
+    "(" * (MAX_DEPTH + 5) + "size = 1" + ")" * (MAX_DEPTH + 5),
+    "x" * 20_000,
+]
+
+
+@pytest.mark.parametrize("text", TRUE)
+def test_it_matches(text: str) -> None:
+    assert compile_selector(text).is_true(FACTS.get)
+
+
+@pytest.mark.parametrize("text", NOT_TRUE)
+def test_what_is_false_or_unknown_does_not_match(text: str) -> None:
+    assert not compile_selector(text).is_true(FACTS.get)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_no_selector_is_refused(text: str) -> None:
+    with pytest.raises(SelectorError):
+        compile_selector(text)
+
+
+def test_names_of_jms_and_amqp_mean_the_messages_own_fields() -> None:
+    message = Message(
+        b"",
+        durable=True,
+        priority=7,
+        properties=Properties(
+            message_id="m",
+            correlation_id="c",
+            subject="kind",
+            created_at=datetime.fromtimestamp(5, UTC),
+            headers=(("a", 1), ("a", 2)),
+        ),
+    )
+    text = (
+        "JMSMessageID = 'm' AND JMSCorrelationID = 'c' AND JMSType = 'kind' AND JMSPriority = 7 "
+        "AND JMSTimestamp = 5000 AND JMSDeliveryMode = 'PERSISTENT' AND a = 1 "
+        "AND amqp.subject = 'kind' AND amqp.durable"
+    )
+    assert compile_selector(text).matches(message)
+
+
+# --- against models
+
+names = st.sampled_from([*FACTS, "missing"])
+numbers = st.one_of(
+    st.integers(0, 99).map(str), st.sampled_from(["size", "weight", "missing", "colour"])
+)
+strings = st.text("ab%_'", max_size=4).map(lambda text: "'" + text.replace("'", "''") + "'")
+sums = st.recursive(
+    numbers,
+    lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).map(
+        lambda three: f"({three[0]} {three[1]} {three[2]})"
+    ),
+    max_leaves=4,
+)
+predicates = st.one_of(
+    st.tuples(sums, st.sampled_from(["=", "<>", "<", ">", "<=", ">="]), sums).map(" ".join),
+    st.tuples(names, strings).map(lambda two: f"{two[0]} = {two[1]}"),
+    st.tuples(names, strings).map(lambda two: f"{two[0]} LIKE {two[1]}"),
+    st.tuples(names, strings).map(lambda two: f"{two[0]} IN ({two[1]})"),
+    names.map(lambda name: f"{name} IS NULL"),
+    names,
+)
+expressions = st.recursive(
+    predicates,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda t: f"({' '.join(t)})"),
+        inner.map(lambda one: f"NOT ({one})"),
+    ),
+    max_leaves=8,
+)
+
+
+def truth(text: str) -> bool | None:
+    """Three values, told apart by asking for the opposite too."""
+    if compile_selector(text).is_true(FACTS.get):
+        return True
+    return False if compile_selector(f"NOT ({text})").is_true(FACTS.get) else None
+
+
+@given(expressions)
+def test_every_expression_of_the_grammar_compiles_and_evaluates(text: str) -> None:
+    truth(text)
+
+
+@given(expressions, expressions)
+def test_and_or_and_not_follow_the_tables_of_three_values(one: str, two: str) -> None:
+    a, b = truth(one), truth(two)
+    both = False if a is False or b is False else None if a is None or b is None else True
+    either = True if a is True or b is True else None if a is None or b is None else False
+    assert truth(f"({one}) AND ({two})") is both
+    assert truth(f"({one}) OR ({two})") is either
+    assert truth(f"NOT ({one})") is (None if a is None else not a)
+
+
+@given(st.text(max_size=60))
+def test_any_text_compiles_or_is_refused(text: str) -> None:
+    try:
+        selector = compile_selector(text)
+    except SelectorError:
+        return
+    selector.is_true(FACTS.get)
+
+
+def slow_like(text: str, pattern: str) -> bool:
+    if not pattern:
+        return not text
+    if pattern[0] == "%":
+        return any(slow_like(text[at:], pattern[1:]) for at in range(len(text) + 1))
+    return bool(text) and pattern[0] in ("_", text[0]) and slow_like(text[1:], pattern[1:])
+
+
+@given(st.text("ab", max_size=8), st.text("ab%_", max_size=6))
+def test_like_agrees_with_its_definition(text: str, pattern: str) -> None:
+    assert is_like(text, pattern_parts(pattern, "")) is slow_like(text, pattern)
+
+
+def test_a_hostile_pattern_takes_no_time() -> None:
+    parts = pattern_parts("%a" * 200 + "b", "")
+    assert not is_like("a" * 2000, parts)

@@ -1,0 +1,70 @@
+"""What is configured arrives: no key is read and then forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.adapters import (
+    FORMS,
+    amqp091_settings,
+    amqp10_settings,
+    manager_settings,
+    mqtt_settings,
+)
+from gateway.config import Config, load_config
+
+OTHERWISE = [
+    ("BROKER__MAX_MESSAGE_SIZE", "1MiB"),
+    ("BROKER__MAX_QOS", "1"),
+    ("BROKER__ASYNC_FAN_OUT", "true"),
+    ("SESSION__MAX_INFLIGHT_MESSAGES", "7"),
+    ("SESSION__INFLIGHT_OVERFLOW", "pending"),
+    ("SESSION__PENDING_QUEUE_SIZE", "7"),
+    ("SESSION__MAX_OFFLINE_QUEUE_SIZE", "7"),
+    ("AMQP091__STRICT", "true"),
+    ("STORAGE__SEGMENT_BYTES", "64MiB"),
+    ("STORAGE__SEGMENT_AGE", "7s"),
+    ("STORAGE__CACHE_BYTES", "64MiB"),
+    ("STORAGE__WRITE_BUFFER_BYTES", "32MiB"),
+    ("STORAGE__OUTBOX_POLL_INTERVAL", "7s"),
+    ("DATABASE__POOL_SIZE", "7"),
+    ("LISTENERS__MQTT_WS__PATH", "/other"),
+]
+SECTIONS = ("broker", "session", "amqp091", "storage")
+
+
+def everything(config: Config) -> tuple[object, ...]:
+    return (
+        manager_settings(config),
+        mqtt_settings(config),
+        amqp091_settings(config),
+        amqp10_settings(config),
+    )
+
+
+@pytest.mark.parametrize(("key", "value"), OTHERWISE)
+def test_a_key_that_is_set_otherwise_makes_a_difference(key: str, value: str) -> None:
+    changed = load_config(None, {f"HOWDAH_{key}": value})
+    assert everything(changed) != everything(load_config(None, {}))
+
+
+def test_workers_make_a_difference_where_they_are_used() -> None:
+    some, more = (
+        load_config(None, {"HOWDAH_BROKER__ASYNC_FAN_OUT": "true", **extra})
+        for extra in ({}, {"HOWDAH_BROKER__FAN_OUT_WORKERS": "3"})
+    )
+    assert mqtt_settings(some) != mqtt_settings(more)
+
+
+def test_no_key_of_these_sections_is_left_out_here() -> None:
+    config = load_config(None, {})
+    keys = {
+        f"{section}__{key}".upper()
+        for section in SECTIONS
+        for key in getattr(config, section).__struct_fields__
+    }
+    assert keys - {key for key, _ in OTHERWISE} == {"BROKER__FAN_OUT_WORKERS"}
+
+
+def test_every_form_has_a_code_of_its_own() -> None:
+    assert sorted(form.code for form in FORMS) == [1, 2, 3, 4]

@@ -1,0 +1,252 @@
+"""The hot path and the codec are held to the same vectors: whatever the one takes, the other would
+have understood in the same way, and whatever is odd is left to the codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.mqtt.codec import decode, split
+from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.delivering import LIVE_1, Deliverer
+from protocols.mqtt.encoder import encode
+from protocols.mqtt.hot import take_hot
+from protocols.mqtt.inbound import Inbound
+from protocols.mqtt.known_topics import KnownTopic
+from protocols.mqtt.outbound import Outbound
+from protocols.mqtt.packets import Packet, PingReq, PubAck, Publish, PubRec, Version
+from protocols.mqtt.properties import FACTS, published_qos
+from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.publishing import Publishing
+from protocols.mqtt.reasons import MqttError, ReasonCode
+from protocols.mqtt.settings import Settings
+from queue_core.auth import Auth, Identity
+from queue_core.message import Message
+from queue_core.outcomes import Published
+from queue_core.router import Match, Router
+from tests.unit.mqtt.vectors import VECTORS
+
+LIMIT = 1 << 20
+TOPICS = ("a", "a/b", "bench/topic")
+
+
+class Link:
+    def __init__(self) -> None:
+        self.out: list[bytes] = []
+        self.failures: list[ReasonCode] = []
+
+    def flush_soon(self) -> None: ...
+    def flush_if_large(self) -> None: ...
+
+    def fail(self, reason: ReasonCode, text: str) -> None:
+        self.failures.append(reason)
+
+
+class Routes:
+    """As much of a vhost as publishing needs: every topic leads to one place."""
+
+    name = "/"
+
+    def __init__(self, outcome: Published) -> None:
+        self.router: Router[Any] = Router()
+        self.published: list[Message] = []
+        self._outcome = outcome
+        for topic in TOPICS:
+            self.router.topic_routes[topic] = (Match("a queue", ()),)
+
+    def hand_over(
+        self, message: Message, route: object, publisher: object, token: int, records: object
+    ) -> Published:
+        self.published.append(message)
+        return self._outcome
+
+
+class Session:
+    client_id = "publisher"
+
+    def __init__(self, vhost: Routes) -> None:
+        self.vhost = vhost
+
+
+def make(
+    version: Version, outcome: Published = Published.DONE
+) -> tuple[Publishing, Deliverer, Routes, Link]:
+    link, vhost = Link(), Routes(outcome)
+    ignore: Callable[[Any], None] = lambda _: None  # noqa: E731
+    deliverer = Deliverer(
+        link,
+        vhost,  # type: ignore[arg-type]
+        "publisher",
+        version,
+        Outbound(10),
+        10,
+        LIMIT,
+        None,
+        MqttCounters(),
+        float,
+    )
+    inbound = Inbound(deliverer.put, version, 10, ignore, ignore)
+    publishing = Publishing(
+        link,
+        deliverer.put,
+        Session(vhost),  # type: ignore[arg-type]
+        version,
+        Identity("somebody"),
+        Auth([], []),
+        None,  # type: ignore[arg-type]
+        inbound,
+        None,  # type: ignore[arg-type]
+        None,
+        Settings(),
+        MqttCounters(),
+        float,
+    )
+    for topic in TOPICS:
+        publishing.topics[topic.encode()] = KnownTopic(topic)
+    return publishing, deliverer, vhost, link
+
+
+def check_same(raw: bytes, version: Version) -> None:
+    """Takes a stream by the hot path as far as that goes; the codec must agree with each."""
+    publishing, deliverer, vhost, _ = make(version)
+    for packet_id in range(1, 20):
+        deliverer.outbound.in_flight[packet_id] = LIVE_1
+    stopped = take_hot(publishing, deliverer, raw, 0, LIMIT)
+    position, published, acknowledged = 0, [], []
+    while position < stopped:
+        frame = split(raw, position, LIMIT)
+        assert frame is not None
+        packet = decode(frame.head, raw[frame.start : frame.end], version)
+        position = frame.end
+        if isinstance(packet, Publish):
+            published.append(packet)
+        else:
+            assert isinstance(packet, PubAck)
+            assert packet.reason == 0
+            acknowledged.append(packet.packet_id)
+    assert position == stopped
+    assert len(vhost.published) == len(published)
+    for message, packet in zip(vhost.published, published, strict=True):
+        facts = FACTS.of(packet.raw_properties)
+        assert message.topic == packet.topic
+        assert message.body == packet.payload
+        assert message.native == facts.native
+        assert published_qos(message) == packet.qos
+        assert not packet.retain
+        assert facts.alias is None
+        assert facts.expiry is None
+    assert not set(acknowledged) & deliverer.outbound.in_flight.keys()
+
+
+@pytest.mark.parametrize(("version", "octets", "packet"), VECTORS)
+def test_every_vector_is_taken_alike_or_left_to_the_codec(
+    version: Version, octets: str, packet: object
+) -> None:
+    check_same(bytes.fromhex(octets), version)
+
+
+STREAM: list[Packet] = [
+    Publish("a", b"one"),
+    Publish("a/b", b"two", 1, packet_id=9),
+    PubAck(3),
+    Publish("bench/topic", b"x" * 300),
+    Publish("a", b"", 1, packet_id=65_535),
+    PubAck(4),
+]
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_a_stream_of_hot_packets_is_taken_whole(version: Version) -> None:
+    publishing, deliverer, vhost, link = make(version)
+    deliverer.outbound.in_flight |= {3: LIVE_1, 4: LIVE_1}
+    raw = b"".join(encode(packet, version) for packet in STREAM)
+    assert take_hot(publishing, deliverer, raw, 0, LIMIT) == len(raw)
+    assert [m.body for m in vhost.published] == [b"one", b"two", b"x" * 300, b""]
+    assert b"".join(link.out) == bytes.fromhex("40020009 4002ffff")
+    assert not deliverer.outbound.in_flight
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_a_stream_cut_anywhere_is_taken_up_to_the_cut(version: Version) -> None:
+    raw = b"".join(encode(packet, version) for packet in STREAM)
+    ends = [len(b"".join(encode(p, version) for p in STREAM[:i])) for i in range(len(STREAM) + 1)]
+    for cut in range(len(raw)):
+        publishing, deliverer, _, _ = make(version)
+        deliverer.outbound.in_flight |= {3: LIVE_1, 4: LIVE_1}
+        stopped = take_hot(publishing, deliverer, raw[:cut], 0, LIMIT)
+        assert stopped == max(end for end in ends if end <= cut)
+
+
+ODD: list[Packet] = [
+    Publish("unknown", b""),
+    Publish("a", b"", retain=True),
+    Publish("a", b"", 1, dup=True, packet_id=1),
+    Publish("a", b"", 2, packet_id=1),
+    Publish("a", b"", properties=PropertySet(topic_alias=1)),
+    Publish("a", b"", properties=PropertySet(message_expiry=1)),
+    Publish("a", b"\xff", properties=PropertySet(payload_format=1)),
+    Publish("a", b"", properties=PropertySet(user=(("priority", "3"),))),
+    Publish("a", b"", properties=PropertySet(user=(("x-publisher-id", "me"),))),
+    PubAck(3, 0x83),
+    PubAck(77),
+    PubRec(3),
+    PingReq(),
+]
+
+
+@pytest.mark.parametrize("packet", ODD)
+def test_what_is_odd_is_left_to_the_codec(packet: Any) -> None:
+    publishing, deliverer, vhost, link = make(Version.V5)
+    deliverer.outbound.in_flight[3] = LIVE_1
+    raw = encode(packet, 5)
+    assert take_hot(publishing, deliverer, raw, 0, LIMIT) == 0
+    assert not vhost.published
+    assert not link.out
+
+
+def test_a_packet_over_the_limit_is_left_to_the_codec() -> None:
+    publishing, deliverer, vhost, _ = make(Version.V311)
+    raw = encode(Publish("a", b"x" * 100), 4)
+    assert take_hot(publishing, deliverer, raw, 0, len(raw) - 1) == 0
+    assert take_hot(publishing, deliverer, raw, 0, len(raw)) == len(raw)
+    assert len(vhost.published) == 1
+
+
+def test_nothing_is_acknowledged_before_it_is_committed() -> None:
+    publishing, deliverer, _, link = make(Version.V5, Published.PENDING)
+    raw = b"".join(encode(Publish("a", b"", 1, packet_id=i), 5) for i in (5, 6))
+    assert take_hot(publishing, deliverer, raw, 0, LIMIT) == len(raw)
+    assert not link.out
+    publishing.inbound.on_committed([0])
+    assert link.out == [bytes.fromhex("40020005")]
+
+
+def test_a_full_queue_is_told_to_5_and_ends_3_1_1() -> None:
+    for version, answer in ((Version.V5, 0x97), (Version.V311, None)):
+        publishing, deliverer, _, link = make(version, Published.REFUSED)
+        raw = encode(Publish("a", b"", 1, packet_id=5), version)
+        assert take_hot(publishing, deliverer, raw, 0, LIMIT) == len(raw)
+        if answer is None:
+            assert link.failures == [ReasonCode.QUOTA_EXCEEDED]
+        else:
+            assert link.out[0][4] == answer
+
+
+@given(st.lists(st.sampled_from([*STREAM, *ODD]), max_size=8), st.data())
+def test_any_mixture_is_taken_alike(packets: list[Any], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from([Version.V311, Version.V5]))
+    raw = b"".join(encode(packet, version) for packet in packets)
+    check_same(raw, version)
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"\x30", b"\x32", b"\x40"]))
+def test_any_bytes_are_taken_alike_or_left(tail: bytes, head: bytes) -> None:
+    raw = head + tail
+    try:
+        check_same(raw, Version.V5)
+    except MqttError:  # pragma: no cover
+        pytest.fail("the hot path took what the codec refuses")

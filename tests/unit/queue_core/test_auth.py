@@ -1,0 +1,444 @@
+"""Who comes in, and what they may do, with the roll of users in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+import pytest
+
+from queue_core import passwords as passwords_module
+from queue_core.accounts import (
+    EVERYTHING,
+    Permission,
+    Roll,
+    TopicPermission,
+    User,
+    UserAuth,
+)
+from queue_core.auth import Action, Auth, Credentials, Identity, NotChecked, Peer, Resource
+from queue_core.errors import AccessRefused, StoreUnavailable
+from queue_core.passwords import PasswordChecker, hash_password
+from queue_core.throttle import Throttle, Throttles
+
+HERE = Peer("127.0.0.1", 40000)
+AWAY = Peer("192.0.2.7", 40000)
+ADA_HASH = hash_password("correct horse")
+
+
+class FakeRoll:
+    """A source that tests change by hand."""
+
+    def __init__(self, roll: Roll) -> None:
+        self.roll = roll
+        self.number = 1
+        self.is_away = False
+        self.reads = 0
+
+    def change(self, roll: Roll) -> None:
+        self.roll = roll
+        self.number += 1
+
+    async def revision(self) -> object:
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
+        return self.number
+
+    async def read(self) -> Roll:
+        self.reads += 1
+        return self.roll
+
+
+@dataclass(frozen=True)
+class FakePolicy:
+    """None: from loopback only."""
+
+    anonymous: bool | None = None
+    guest: bool | None = None
+
+    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+        return is_loopback if self.anonymous is None else self.anonymous
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return is_loopback if self.guest is None else self.guest
+
+
+ROLL = Roll(
+    users={
+        "ada": User("ada", ADA_HASH, frozenset({"administrator"})),
+        "machine": User("machine"),
+    },
+    permissions={
+        ("ada", "/"): Permission("^ada-", "^(ada-.*|amq\\.topic|amq\\.default)$", ".*"),
+        ("ada", "empty"): Permission(),
+    },
+    topic_permissions={
+        ("ada", "/", "amq.topic"): TopicPermission("^plant\\.{client_id}\\.", "^{username}\\.")
+    },
+)
+
+
+async def auth_of(
+    roll: Roll = ROLL, policy: FakePolicy | None = None, **options: Throttles
+) -> tuple[UserAuth, FakeRoll]:
+    source = FakeRoll(roll)
+    auth = UserAuth(source, policy or FakePolicy(), **options)
+    await auth.refresh()
+    return auth, source
+
+
+async def login(auth: Auth, username: str, password: str, peer: Peer = HERE) -> Identity:
+    return await auth.authenticate(Credentials.given(username, password), peer)
+
+
+# --- who
+
+
+async def test_a_user_with_the_right_password_comes_in_from_anywhere() -> None:
+    auth, _ = await auth_of()
+    identity = await login(auth, "ada", "correct horse", AWAY)
+    assert identity == Identity("ada", frozenset({"administrator"}))
+    assert auth.counters.logins == 1
+
+
+@pytest.mark.parametrize(
+    ("username", "password"),
+    [
+        pytest.param("ada", "wrong", id="a wrong password"),
+        pytest.param("ada", "", id="no password"),
+        pytest.param("nobody", "correct horse", id="an unknown user"),
+        pytest.param("machine", "", id="a user that has no password at all"),
+        pytest.param("guest", "wrong", id="guest with another password"),
+        pytest.param("", "", id="an empty name"),
+        pytest.param("", "guest", id="a password alone"),
+    ],
+)
+async def test_wrong_credentials_are_refused_even_where_anonymous_clients_are_not(
+    username: str, password: str
+) -> None:
+    auth, _ = await auth_of(policy=FakePolicy(anonymous=True, guest=True))
+    with pytest.raises(AccessRefused, match="wrong user name or password"):
+        await login(auth, username, password)
+    assert auth.counters.failed_logins == 1
+
+
+async def test_guest_comes_in_from_loopback_only() -> None:
+    auth, _ = await auth_of()
+    assert (await login(auth, "guest", "guest")).name == "guest"
+    with pytest.raises(AccessRefused, match=r"auth\.guest"):
+        await login(auth, "guest", "guest", AWAY)
+
+
+async def test_the_configuration_may_let_guest_in_from_everywhere_or_nowhere() -> None:
+    everywhere, _ = await auth_of(policy=FakePolicy(guest=True))
+    assert (await login(everywhere, "guest", "guest", AWAY)).name == "guest"
+    nowhere, _ = await auth_of(policy=FakePolicy(guest=False))
+    with pytest.raises(AccessRefused):
+        await login(nowhere, "guest", "guest")
+
+
+async def test_a_user_named_guest_takes_the_place_of_the_built_in_one() -> None:
+    roll = replace(ROLL, users={"guest": User("guest", ADA_HASH)})
+    auth, _ = await auth_of(roll)
+    with pytest.raises(AccessRefused):
+        await login(auth, "guest", "guest")
+    identity = await login(auth, "guest", "correct horse", AWAY)
+    assert not auth.may_enter(identity, "/")
+
+
+async def test_clients_without_credentials_come_in_from_loopback_only() -> None:
+    auth, _ = await auth_of()
+    identity = await auth.authenticate(Credentials.given(None, None, "sensor"), HERE)
+    assert identity.is_anonymous
+    assert identity.client_id == "sensor"
+    with pytest.raises(AccessRefused, match=r"auth\.allow_anonymous"):
+        await auth.authenticate(Credentials.given(None, None), AWAY)
+
+
+async def test_mechanisms_are_offered_only_to_those_who_may_use_them() -> None:
+    auth, _ = await auth_of()
+    assert auth.mechanisms(HERE) == ("PLAIN", "ANONYMOUS")
+    assert auth.mechanisms(AWAY) == ("PLAIN",)
+
+
+async def test_a_mechanism_that_nobody_takes_is_refused_with_those_that_are() -> None:
+    auth, _ = await auth_of()
+    with pytest.raises(AccessRefused, match="'GSSAPI'; use one of PLAIN, ANONYMOUS"):
+        await auth.authenticate(Credentials("GSSAPI"), HERE)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("", True),
+        ("192.0.2.7", False),
+        ("::ffff:192.0.2.7", False),
+        ("fe80::1%eth0", False),
+        ("elsewhere", False),
+    ],
+)
+def test_loopback_is_told_by_address(host: str, expected: bool) -> None:
+    assert Peer(host).is_loopback is expected
+
+
+def test_a_peer_is_described_by_what_its_transport_says() -> None:
+    facts = {
+        "peername": ("::1", 4711, 0, 0),
+        "sslcontext": object(),
+        "peercert": {"subject": ((("commonName", "pump-7"),), (("organizationName", "Plant"),))},
+    }
+    peer = Peer.described_by(facts.get)
+    assert peer == Peer("::1", 4711, True, "commonName=pump-7,organizationName=Plant")
+    assert Peer.described_by({"peername": ""}.get) == Peer("", 0)
+
+
+def test_a_sasl_plain_response_is_user_and_password() -> None:
+    assert Credentials.from_plain(b"\0ada\0p\xff") == Credentials("PLAIN", "ada", b"p\xff")
+
+
+@pytest.mark.parametrize("response", [b"", b"ada\0x", b"\0a\0b\0c", b"bob\0ada\0x", b"\0\xff\0x"])
+def test_a_malformed_sasl_plain_response_is_refused(response: bytes) -> None:
+    with pytest.raises(AccessRefused):
+        Credentials.from_plain(response)
+
+
+def test_credentials_never_show_their_secret() -> None:
+    assert "horse" not in repr(Credentials.given("ada", "correct horse"))
+
+
+async def test_a_refused_login_is_logged_without_the_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    auth, _ = await auth_of()
+    with caplog.at_level(logging.WARNING), pytest.raises(AccessRefused):
+        await login(auth, "ada", "battery staple", AWAY)
+    assert "login of 'ada' from 192.0.2.7 refused" in caplog.text
+    assert "staple" not in caplog.text
+
+
+# --- what it costs
+
+
+async def test_a_password_that_was_right_is_not_computed_again() -> None:
+    auth, _ = await auth_of()
+    for _ in range(3):
+        await login(auth, "ada", "correct horse")
+    assert auth.passwords.computed == 1
+
+
+async def test_a_wrong_password_is_computed_each_time() -> None:
+    auth, _ = await auth_of()
+    for _ in range(2):
+        with pytest.raises(AccessRefused):
+            await login(auth, "ada", "wrong")
+    assert auth.passwords.computed == 2
+
+
+async def test_many_logins_of_one_user_at_once_are_computed_once() -> None:
+    auth, _ = await auth_of()
+    await asyncio.gather(*(login(auth, "ada", "correct horse") for _ in range(50)))
+    assert auth.passwords.computed == 1
+
+
+async def test_a_password_that_is_known_is_nobody_elses() -> None:
+    bob = User("bob", hash_password("battery staple"))
+    auth, _ = await auth_of(replace(ROLL, users={**ROLL.users, "bob": bob}))
+    await login(auth, "ada", "correct horse")
+    with pytest.raises(AccessRefused):
+        await login(auth, "bob", "correct horse")
+
+
+async def test_a_password_that_was_changed_is_not_known_any_more() -> None:
+    auth, source = await auth_of()
+    await login(auth, "ada", "correct horse")
+    source.change(replace(ROLL, users={"ada": User("ada", hash_password("new"))}))
+    await auth.refresh()
+    with pytest.raises(AccessRefused):
+        await login(auth, "ada", "correct horse")
+
+
+async def test_a_known_password_is_forgotten_after_its_time() -> None:
+    now = [0.0]
+    checker = PasswordChecker(1, lambda: now[0])
+    assert await checker.is_right(b"correct horse", ADA_HASH)
+    now[0] = passwords_module.KNOWN_SECONDS + 1
+    assert await checker.is_right(b"correct horse", ADA_HASH)
+    assert checker.computed == 2
+
+
+async def test_more_logins_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords_module, "MOST_WAITING", 1)
+    checker = PasswordChecker(1)
+    first = asyncio.ensure_future(checker.is_right(b"a", ADA_HASH))
+    await asyncio.sleep(0)
+    with pytest.raises(NotChecked, match="too many logins at once"):
+        await checker.is_right(b"b", ADA_HASH)
+    assert not await first
+
+
+async def test_who_was_not_looked_at_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords_module, "MOST_WAITING", 0)
+    auth, _ = await auth_of(throttles=Throttles(name=Throttle(1, 1000.0)))
+    for _ in range(3):
+        with pytest.raises(NotChecked, match="at once"):
+            await login(auth, "ada", "correct horse")
+    assert (auth.counters.failed_logins, auth.counters.throttled_logins) == (0, 3)
+
+
+async def test_a_hash_of_an_unknown_kind_fits_no_password() -> None:
+    assert not await PasswordChecker(1).is_right(b"x", "SCRAM-SHA-256$4096:salt$key:key")
+
+
+async def test_whoever_fails_too_often_waits_and_others_do_not() -> None:
+    now = [100.0]
+    throttles = Throttles(Throttle(10, 1.0, lambda: now[0]), name=Throttle(2, 5.0, lambda: now[0]))
+    auth, _ = await auth_of(throttles=throttles)
+    for _ in range(2):
+        with pytest.raises(AccessRefused, match="wrong user name"):
+            await login(auth, "ada", "wrong", AWAY)
+    with pytest.raises(AccessRefused, match=r"too many failed logins from 192\.0\.2\.7; wait 5\.0"):
+        await login(auth, "ada", "correct horse", AWAY)
+    assert auth.counters.throttled_logins == 1
+    await login(auth, "ada", "correct horse", HERE)
+    await login(auth, "guest", "guest")
+    now[0] += 5.0
+    await login(auth, "ada", "correct horse", AWAY)
+
+
+# --- what they may do
+
+
+async def test_names_are_matched_as_rabbitmq_matches_them() -> None:
+    auth, _ = await auth_of()
+    ada = await login(auth, "ada", "correct horse")
+    may = auth.authorize
+    assert may(ada, Action.CONFIGURE, Resource("queue", "/", "ada-orders"))
+    assert not may(ada, Action.CONFIGURE, Resource("queue", "/", "orders"))
+    assert may(ada, Action.WRITE, Resource("exchange", "/", ""))  # amq.default
+    assert not may(ada, Action.WRITE, Resource("exchange", "/", "amq.direct"))
+    assert may(ada, Action.READ, Resource("queue", "/", "anything"))
+    assert not may(ada, Action.READ, Resource("queue", "elsewhere", "anything"))
+    assert auth.counters.refused_actions == 3
+
+
+async def test_an_empty_expression_permits_nothing() -> None:
+    auth, _ = await auth_of()
+    ada = await login(auth, "ada", "correct horse")
+    assert auth.may_enter(ada, "empty")
+    assert not auth.authorize(ada, Action.READ, Resource("queue", "empty", "q"))
+
+
+async def test_an_expression_that_cannot_be_read_permits_nothing() -> None:
+    auth, _ = await auth_of(replace(ROLL, permissions={("ada", "/"): Permission("(", ".*", ".*")}))
+    ada = await login(auth, "ada", "correct horse")
+    assert not auth.authorize(ada, Action.CONFIGURE, Resource("queue", "/", "q"))
+
+
+async def test_a_topic_needs_the_exchange_and_the_key() -> None:
+    auth, _ = await auth_of()
+    ada = await auth.authenticate(Credentials.given("ada", "correct horse", "line.1"), HERE)
+
+    def topic(key: str, exchange: str = "amq.topic") -> Resource:
+        return Resource("topic", "/", exchange, key)
+
+    assert auth.authorize(ada, Action.WRITE, topic("plant.line.1.temperature"))
+    assert not auth.authorize(ada, Action.WRITE, topic("plant.lineX1.temperature"))
+    assert not auth.authorize(ada, Action.WRITE, topic("plant.line.2.temperature"))
+    assert auth.authorize(ada, Action.READ, topic("ada.inbox"))
+    assert not auth.authorize(ada, Action.READ, topic("bob.inbox"))
+    assert auth.authorize(ada, Action.WRITE, topic("anything", "ada-topics"))
+    assert not auth.authorize(ada, Action.WRITE, topic("anything", "bobs-topics"))
+
+
+@pytest.mark.parametrize(
+    "credentials", [Credentials.given("guest", "guest"), Credentials.given(None, None)]
+)
+async def test_strangers_own_the_default_virtual_host_and_no_other(
+    credentials: Credentials,
+) -> None:
+    auth, _ = await auth_of()
+    stranger = await auth.authenticate(credentials, HERE)
+    assert auth.may_enter(stranger, "/")
+    assert auth.authorize(stranger, Action.CONFIGURE, Resource("exchange", "/", "x"))
+    assert not auth.may_enter(stranger, "other")
+
+
+async def test_permissions_of_anonymous_clients_can_be_set() -> None:
+    roll = Roll(
+        users={"anonymous": User("anonymous", None, frozenset({"public"}))},
+        permissions={("anonymous", "/"): Permission("", "", "^public$")},
+    )
+    auth, _ = await auth_of(roll)
+    identity = await auth.authenticate(Credentials.given(None, None), HERE)
+    assert identity.tags == {"public"}
+    assert auth.authorize(identity, Action.READ, Resource("queue", "/", "public"))
+    assert not auth.authorize(identity, Action.WRITE, Resource("exchange", "/", "public"))
+    assert not auth.accounts.has_users
+
+
+async def test_a_refusal_names_user_action_and_resource() -> None:
+    auth, _ = await auth_of()
+    ada = Identity("ada")
+    with pytest.raises(AccessRefused, match="'ada' has no configure access to queue 'orders' in"):
+        auth.require(ada, Action.CONFIGURE, Resource("queue", "/", "orders"))
+    auth.require(ada, Action.READ, Resource("queue", "/", "orders"))
+
+
+# --- changes
+
+
+async def test_changes_count_at_once_and_answers_are_kept_until_then() -> None:
+    auth, source = await auth_of()
+    ada = await login(auth, "ada", "correct horse")
+    queue = Resource("queue", "/", "ada-q")
+    other = Resource("queue", "/", "other")
+    assert auth.authorize(ada, Action.CONFIGURE, queue)
+    assert not auth.authorize(ada, Action.CONFIGURE, other)
+    before = auth.revision
+    await auth.refresh()
+    assert auth.revision == before
+    source.change(replace(ROLL, users={}, permissions={("ada", "/"): EVERYTHING}))
+    await auth.refresh()
+    assert auth.revision > before
+    assert auth.authorize(ada, Action.CONFIGURE, other)
+    with pytest.raises(AccessRefused):
+        await login(auth, "ada", "correct horse")
+    assert source.reads == 2
+
+
+async def test_what_is_known_holds_while_the_database_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    auth, source = await auth_of()
+    source.is_away = True
+    await auth.refresh()
+    await auth.refresh()
+    await login(auth, "ada", "correct horse")
+    assert caplog.text.count("stay as last read") == 1
+
+
+async def test_an_authorizer_without_an_opinion_leaves_it_to_the_next() -> None:
+    class Silent:
+        def may_enter(self, identity: Identity, vhost: str) -> bool | None:
+            return None
+
+        def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
+            return None
+
+    class Generous:
+        def may_enter(self, identity: Identity, vhost: str) -> bool | None:
+            return True
+
+        def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
+            return True
+
+    someone = Identity("someone")
+    assert not Auth((), (Silent(),)).authorize(someone, Action.READ, Resource("queue", "/", "q"))
+    both = Auth((), (Silent(), Generous()))
+    assert both.authorize(someone, Action.READ, Resource("queue", "/", "q"))
+    assert both.authorize(someone, Action.READ, Resource("vhost", "/"))

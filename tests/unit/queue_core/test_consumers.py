@@ -1,0 +1,183 @@
+"""Credit, turns and shared windows, without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, SharedCredit
+from queue_core.counters import Counters
+from queue_core.cursor import Cursor
+from queue_core.errors import CoreError
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED, RELEASED, Outcome, Verdict
+from queue_core.ready import Budget, FifoReady
+
+
+class Basket:
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        raise AssertionError("not the short way")
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        raise AssertionError(str(reason))
+
+    @property
+    def offsets(self) -> list[int]:
+        return [delivery.offset for delivery in self.deliveries]
+
+
+class Rules:
+    """A policy that only takes notes."""
+
+    name = "q"
+
+    def __init__(self) -> None:
+        self.due: list[float] = []
+
+    def on_expired(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
+        cursor.drop(entry)
+
+    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_delayed(self, cursor: Cursor, when: float) -> None:
+        """Nobody waits here."""
+
+    def on_returned(self, cursor: Cursor) -> None:
+        """Nobody counts here."""
+
+    def on_due(self, cursor: Cursor, when: float) -> None:
+        self.due.append(when)
+
+
+class Scene:
+    """A cursor over entries in memory, at a time that the test tells."""
+
+    def __init__(self, *, ack_timeout: float | None = None) -> None:
+        self.now = 0.0
+        self.rules = Rules()
+        budget = Budget(0)
+        ready: Callable[[Cursor], FifoReady] = lambda cursor: FifoReady(  # noqa: E731
+            0, 0, budget, None, cursor.pump
+        )
+        self.cursor = Cursor(
+            self.rules,
+            ready,
+            clock=lambda: self.now,
+            budget=budget,
+            counters=Counters(),
+            ack_timeout=ack_timeout,
+        )
+        self.tail = 0
+
+    def arrive(self, count: int) -> None:
+        entries = [Entry(Message(b"", "", "q"), offset=self.tail + i) for i in range(count)]
+        self.tail += count
+        self.cursor.arrive(entries)
+
+    def consume(self, **spec: object) -> tuple[Basket, Consumer]:
+        basket = Basket()
+        consumer = self.cursor.add_consumer(basket, ConsumerSpec(**spec))  # type: ignore[arg-type]
+        consumer.wake()
+        return basket, consumer
+
+
+def test_equal_consumers_take_turns() -> None:
+    scene = Scene()
+    first, _ = scene.consume()
+    second, _ = scene.consume()
+    scene.arrive(4)
+    assert (first.offsets, second.offsets) == ([0, 2], [1, 3])
+
+
+def test_turns_go_on_where_they_were() -> None:
+    scene = Scene()
+    baskets = [scene.consume()[0] for _ in range(3)]
+    for _ in range(6):
+        scene.arrive(1)
+    assert [basket.offsets for basket in baskets] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_window_over_several_consumers_is_one_window() -> None:
+    scene = Scene()
+    window = SharedCredit(2)
+    first, _ = scene.consume(shared=window)
+    second, _ = scene.consume(shared=window)
+    scene.arrive(5)
+    assert len(first.deliveries + second.deliveries) == 2
+    scene.cursor.settle(first.deliveries[:1], ACCEPTED)
+    scene.cursor.pump()
+    assert len(first.deliveries + second.deliveries) == 3
+
+
+def test_what_is_settled_twice_is_settled_once() -> None:
+    scene = Scene()
+    basket, consumer = scene.consume(credit=1)
+    scene.arrive(3)
+    delivery = basket.deliveries[0]
+    for _ in range(2):
+        scene.cursor.settle([delivery], ACCEPTED)
+        scene.cursor.pump()
+    assert basket.offsets == [0, 1]
+    assert (scene.cursor.in_flight, consumer.credit) == (1, 0)
+
+
+def test_one_that_is_barred_does_not_block_the_others() -> None:
+    scene = Scene()
+    first, _ = scene.consume(credit=1, priority=5)
+    scene.arrive(1)
+    second, _ = scene.consume(credit=1)
+    scene.cursor.settle(first.deliveries, Verdict(Outcome.RELEASED, undeliverable_here=True))
+    scene.cursor.pump()
+    scene.arrive(1)
+    assert (first.offsets, second.offsets) == ([0, 1], [0])
+
+
+def test_a_drain_ends_though_something_is_left_that_may_not_go_there() -> None:
+    scene = Scene()
+    basket, consumer = scene.consume(credit=5, replenish=False)
+    scene.arrive(1)
+    scene.cursor.settle(basket.deliveries, Verdict(Outcome.RELEASED, undeliverable_here=True))
+    drained: list[bool] = []
+    consumer.drain(lambda: drained.append(True))
+    assert drained == [True]
+
+
+def test_only_what_is_open_waits_to_be_settled_in_time() -> None:
+    scene = Scene(ack_timeout=10.0)
+    basket, _ = scene.consume(credit=1)
+    for _ in range(100):
+        scene.arrive(1)
+        scene.cursor.settle([basket.deliveries[-1]], ACCEPTED)
+        scene.now += 0.01
+    assert not scene.cursor._due
+    assert len(scene.rules.due) == 1
+
+
+def test_what_is_not_settled_in_time_comes_back_counted() -> None:
+    scene = Scene(ack_timeout=10.0)
+    basket, _ = scene.consume(credit=1)
+    scene.arrive(1)
+    for count in range(3):
+        assert basket.deliveries[-1].failures == count
+        scene.now += 10.0
+        scene.cursor.fail_overdue()
+    assert len(scene.rules.due) == 4
+
+
+def test_a_released_delivery_is_flagged_and_not_counted() -> None:
+    scene = Scene()
+    basket, _ = scene.consume(credit=1)
+    scene.arrive(1)
+    scene.cursor.settle(basket.deliveries[-1:], RELEASED)
+    scene.cursor.pump()
+    again = basket.deliveries[-1]
+    assert (again.redelivered, again.failures) == (True, 0)

@@ -1,0 +1,596 @@
+"""Where messages go: through exchanges and bindings, each queue once, by the cache or anew."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from queue_core import router as router_module
+from queue_core.bindings import Binding, ExchangeRef
+from queue_core.errors import (
+    AccessRefused,
+    ExchangeInUse,
+    ExchangeNotFound,
+    InvalidTopic,
+    NameReserved,
+    NotEquivalent,
+)
+from queue_core.exchanges import ExchangeSpec
+from queue_core.router import Match, Removal, Route, Router
+
+
+@pytest.fixture
+def router() -> Router[str]:
+    return Router()
+
+
+def declare(router: Router[str], name: str, kind: str = "direct", alternate: str = "") -> None:
+    arguments = {"alternate-exchange": alternate} if alternate else None
+    router.declare_exchange(ExchangeSpec.parse(name, kind, arguments))
+
+
+def queues(route: Route[str]) -> list[str]:
+    return [match.queue for match in route]
+
+
+def unexpected() -> Mapping[str, object]:
+    raise AssertionError("headers were asked for without need")
+
+
+# Routes
+
+
+def test_the_default_exchange_routes_by_the_name_of_the_queue(router: Router[str]) -> None:
+    router.register_queue("orders", "q")
+    assert router.route("", "orders", unexpected) == (Match("q", ()),)
+    assert router.route("", "other", unexpected) == ()
+
+
+def test_a_message_reaches_each_queue_once_with_all_its_options(router: Router[str]) -> None:
+    router.subscribe("a/#", "q1", "first")
+    router.subscribe("a/b", "q1", "second")
+    router.subscribe("+/b", "q2")
+    router.bind("amq.topic", "q2", "a.*")
+    (one, two) = sorted(router.route_topic("a/b"))
+    assert (one.queue, sorted(map(str, one.options))) == ("q1", ["first", "second"])
+    assert two == Match("q2", ())
+
+
+def test_one_topic_has_one_route_whichever_form_it_is_written_in(router: Router[str]) -> None:
+    router.subscribe("a/v1.2/+", "mqtt", 1)
+    router.bind("amq.topic", "amqp", "a.v1/2.#")
+    expected = {Match("mqtt", (1,)), Match("amqp", ())}
+    assert set(router.route_topic("a/v1.2/x")) == expected
+    assert set(router.route("amq.topic", "a.v1/2.x")) == expected
+    assert router.route_topic("a/v1/2/x") == ()
+
+
+def test_the_order_of_a_route_is_the_same_each_time(router: Router[str]) -> None:
+    for number, topic_filter in enumerate(["#", "a/#", "+/b", "a/+", "a/b", "+/+"]):
+        router.subscribe(topic_filter, "q", number)
+        router.subscribe(topic_filter, f"q{number}", number)
+    first = router.route_topic("a/b")
+    router.subscribe("unrelated", "q9")
+    assert router.route_topic("a/b") == first
+    assert len(first) == 7
+
+
+def test_an_unknown_exchange_is_an_error(router: Router[str]) -> None:
+    with pytest.raises(ExchangeNotFound, match="nowhere"):
+        router.route("nowhere", "k")
+
+
+def test_an_internal_exchange_is_closed_to_publishers_but_not_to_bindings(
+    router: Router[str],
+) -> None:
+    router.declare_exchange(ExchangeSpec.parse("inner", "fanout", internal=True))
+    router.bind("inner", "q")
+    router.bind("amq.direct", ExchangeRef("inner"), "k")
+    assert queues(router.route("amq.direct", "k")) == ["q"]
+    assert queues(router.route("inner", "k", inside=True)) == ["q"]
+    with pytest.raises(AccessRefused, match="internal"):
+        router.route("inner", "k")
+
+
+@pytest.mark.parametrize("topic", ["", "a/+", "#", "a\0"])
+def test_a_topic_that_is_none_is_refused_and_not_kept(router: Router[str], topic: str) -> None:
+    with pytest.raises(InvalidTopic):
+        router.route_topic(topic)
+    assert topic not in router.topic_routes
+
+
+def test_the_limit_of_levels_holds_for_names_filters_and_patterns() -> None:
+    router: Router[str] = Router(max_levels=2)
+    router.subscribe("a/b", "q")
+    with pytest.raises(InvalidTopic):
+        router.subscribe("a/b/c", "q")
+    with pytest.raises(InvalidTopic):
+        router.bind("amq.topic", "q", "a.b.c")
+    with pytest.raises(InvalidTopic):
+        router.route_topic("a/b/c")
+    with pytest.raises(InvalidTopic):
+        router.route("amq.topic", "a.b.c")
+    assert [binding.key for binding in router.bindings_of("q")] == ["a/b"]
+
+
+def test_exchanges_lead_on_to_exchanges_and_cycles_end(router: Router[str]) -> None:
+    for name in ("x", "y", "z"):
+        declare(router, name, "fanout")
+    router.bind("x", ExchangeRef("y"))
+    router.bind("y", ExchangeRef("z"))
+    router.bind("z", ExchangeRef("x"))
+    router.bind("z", ExchangeRef("z"))
+    for name in ("x", "y", "z"):
+        router.bind(name, "shared")
+        router.bind(name, f"q{name}")
+    for name in ("x", "y", "z"):
+        assert sorted(queues(router.route(name, "k"))) == ["qx", "qy", "qz", "shared"]
+
+
+def test_the_key_of_a_topic_goes_on_in_its_dot_form(router: Router[str]) -> None:
+    declare(router, "direct")
+    router.bind("amq.topic", ExchangeRef("direct"), "#")
+    router.bind("direct", "q", "a.v1/2")
+    assert queues(router.route_topic("a/v1.2")) == ["q"]
+
+
+def test_an_alternate_exchange_gets_what_nothing_matched(router: Router[str]) -> None:
+    declare(router, "x", alternate="y")
+    declare(router, "y", alternate="z")
+    declare(router, "z", "fanout")
+    router.bind("x", "qx", "x")
+    router.bind("y", "qy", "y")
+    router.bind("z", "qz")
+    assert [queues(router.route("x", key)) for key in "xyz"] == [["qx"], ["qy"], ["qz"]]
+
+
+def test_a_binding_that_leads_nowhere_is_still_a_match(router: Router[str]) -> None:
+    declare(router, "dead-end")
+    declare(router, "x", "fanout", alternate="y")
+    declare(router, "y", "fanout")
+    router.bind("x", ExchangeRef("dead-end"))
+    router.bind("y", "q")
+    assert router.route("x", "k") == ()
+
+
+def test_alternate_exchanges_may_be_missing_or_go_in_circles(router: Router[str]) -> None:
+    declare(router, "x", alternate="y")
+    assert router.route("x", "k") == ()
+    declare(router, "y", alternate="x")
+    assert router.route("x", "k") == ()
+    router.bind("y", "q", "k")
+    assert queues(router.route("x", "k")) == ["q"]
+    router.delete_exchange("y")
+    assert router.route("x", "k") == ()
+
+
+def test_an_alternate_exchange_counts_from_when_it_is_declared(router: Router[str]) -> None:
+    declare(router, "x", alternate="y")
+    router.bind("amq.fanout", "q")
+    assert router.route("x", "k") == ()
+    declare(router, "y", alternate="amq.fanout")
+    assert queues(router.route("x", "k")) == ["q"]
+
+
+def test_dollar_is_hidden_in_the_topic_space_and_nowhere_else(router: Router[str]) -> None:
+    declare(router, "x", "topic")
+    for name in ("x", "amq.topic"):
+        router.bind(name, "q", "#")
+    assert queues(router.route("x", "$a")) == ["q"]
+    assert router.route("amq.topic", "$a") == router.route_topic("$a") == ()
+
+
+def test_headers_are_asked_for_once_and_only_at_a_headers_exchange(router: Router[str]) -> None:
+    router.bind("amq.headers", "q", "", {"a": 1})
+    router.bind("amq.headers", ExchangeRef("amq.match"))
+    router.bind("amq.match", "p", "", {"a": None})
+    router.bind("amq.fanout", ExchangeRef("amq.headers"))
+    router.bind("amq.topic", ExchangeRef("amq.headers"), "#")
+    asked = []
+
+    def headers() -> Mapping[str, object]:
+        asked.append(1)
+        return {"a": len(asked)}
+
+    assert queues(router.route("amq.fanout", "k", headers)) == ["q", "p"]
+    assert len(asked) == 1
+    assert queues(router.route("amq.fanout", "k", headers)) == ["p"]
+    assert queues(router.route_topic("k", headers)) == ["p"]
+    assert not router.routes
+    assert not router.topic_routes
+
+
+def test_a_message_with_several_keys_reaches_each_queue_once(router: Router[str]) -> None:
+    declare(router, "x", "topic", alternate="amq.fanout")
+    router.bind("amq.fanout", "rest")
+    router.bind("x", "q1", "a.#", options="o")
+    router.bind("x", "q2", "b")
+    assert router.route_keys("x", ["a", "a.b", "b", "c"]) == (Match("q1", ("o",)), Match("q2", ()))
+    assert queues(router.route_keys("x", ["c", "d"])) == ["rest"]
+
+
+# The caches
+
+
+def test_a_route_is_found_once_and_kept(router: Router[str]) -> None:
+    router.subscribe("a/#", "q", 1)
+    route = router.route_topic("a/b")
+    assert router.topic_routes.get("a/b") is route
+    assert router.route_topic("a/b") is route
+    assert router.route("amq.topic", "a.b") is router.routes["amq.topic", "a.b"]
+    assert router.routes_found == 2
+
+
+def test_no_route_is_an_answer_that_is_kept_too(router: Router[str]) -> None:
+    assert router.route_topic("a") == ()
+    assert router.topic_routes["a"] == ()
+
+
+def test_the_routes_of_an_internal_exchange_are_not_kept(router: Router[str]) -> None:
+    router.declare_exchange(ExchangeSpec.parse("inner", "fanout", internal=True))
+    router.route("inner", "k", inside=True)
+    assert not router.routes
+
+
+def test_the_caches_start_again_when_they_are_full(
+    router: Router[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "MAX_ROUTES", 10)
+    for number in range(25):
+        router.route_topic(f"t/{number}")
+    assert len(router.topic_routes) == 5
+    assert router.cache_overflows == 2
+
+
+def test_the_caches_are_bounded_by_what_their_routes_weigh(
+    router: Router[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "MAX_MATCHES", 100)
+    for number in range(30):
+        router.subscribe("#", f"q{number}")
+    for number in range(10):
+        router.route_topic(f"t/{number}")
+        router.route("amq.topic", f"t.{number}")
+        assert sum(map(len, [*router.routes.values(), *router.topic_routes.values()])) <= 100
+    assert router.cache_overflows > 0
+
+
+def test_a_cache_that_a_change_emptied_has_all_its_room_again(
+    router: Router[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "MAX_MATCHES", 100)
+    router.subscribe("#", "q")
+    for number in range(200):
+        router.route_topic("t")
+        router.subscribe("other", f"q{number}")
+    assert router.cache_overflows == 0
+
+
+def test_a_very_long_topic_is_routed_but_not_kept(router: Router[str]) -> None:
+    router.subscribe("#", "q")
+    assert queues(router.route_topic("t" * 1000)) == ["q"]
+    assert queues(router.route("amq.topic", "t" * 1000)) == ["q"]
+    assert not router.topic_routes
+    assert not router.routes
+
+
+# Bindings
+
+
+def test_binding_twice_is_binding_once(router: Router[str]) -> None:
+    assert router.bind("amq.direct", "q", "k", {"a": 1}, "kept")
+    assert not router.bind("amq.direct", "q", "k", {"a": 1}, "ignored")
+    assert router.bind("amq.direct", "q", "k", {"a": 2})
+    assert router.bind("amq.direct", "q", "k", {})
+    assert not router.bind("amq.direct", "q", "k", None)
+    assert router.route("amq.direct", "k") == (Match("q", ("kept",)),)
+
+
+def test_subscribing_again_replaces_the_options(router: Router[str]) -> None:
+    assert router.subscribe("a/+", "q", "old")
+    assert router.route_topic("a/b") == (Match("q", ("old",)),)
+    assert not router.subscribe("a/+", "q", "new")
+    assert router.route_topic("a/b") == (Match("q", ("new",)),)
+    assert [each.options for each in router.bindings_of("q")] == ["new"]
+
+
+def test_a_subscription_and_a_binding_of_one_queue_are_two(router: Router[str]) -> None:
+    router.subscribe("a", "q", "options")
+    router.bind("amq.topic", "q", "a")
+    assert router.unsubscribe("a", "q")
+    assert not router.unsubscribe("a", "q")
+    assert router.route_topic("a") == (Match("q", ()),)
+    assert len(router.unbind("amq.topic", "q", "a").bindings) == 1
+    assert router.route_topic("a") == ()
+
+
+def test_unbinding_what_is_not_bound_changes_nothing(router: Router[str]) -> None:
+    router.bind("amq.direct", "q", "k", {"a": 1})
+    assert router.unbind("amq.direct", "q", "k") == Removal((), ())
+    assert queues(router.route("amq.direct", "k")) == ["q"]
+
+
+def test_bindings_are_listed_by_their_names(router: Router[str]) -> None:
+    router.register_queue("name", "q")
+    router.bind("amq.direct", "q", "k", {"a": 1})
+    router.subscribe("a/+", "q", "options")
+    router.bind("amq.fanout", ExchangeRef("amq.direct"))
+    of_queue = [
+        Binding("", "q", "name"),
+        Binding("amq.direct", "q", "k", {"a": 1}),
+        Binding("amq.topic", "q", "a/+", is_filter=True),
+    ]
+    assert router.bindings_of("q") == of_queue
+    to_exchange: Binding[str] = Binding("amq.fanout", ExchangeRef("amq.direct"))
+    assert router.bindings_of(ExchangeRef("amq.direct")) == [to_exchange]
+    assert set(router.bindings()) == {*of_queue, to_exchange}
+
+
+def test_the_default_exchange_cannot_be_bound(router: Router[str]) -> None:
+    router.register_queue("q", "q")
+    with pytest.raises(NameReserved):
+        router.bind("", "q", "k")
+    with pytest.raises(NameReserved):
+        router.bind("amq.direct", ExchangeRef(""), "k")
+    with pytest.raises(NameReserved):
+        router.unbind("", "q", "q")
+
+
+def test_both_ends_of_a_binding_must_be_there(router: Router[str]) -> None:
+    with pytest.raises(ExchangeNotFound):
+        router.bind("nowhere", "q")
+    with pytest.raises(ExchangeNotFound):
+        router.bind("amq.direct", ExchangeRef("nowhere"))
+    with pytest.raises(ExchangeNotFound):
+        router.unbind("nowhere", "q")
+
+
+# Queues
+
+
+def test_a_queue_that_goes_takes_its_bindings_along(router: Router[str]) -> None:
+    router.declare_exchange(ExchangeSpec.parse("auto", "direct", auto_delete=True))
+    router.declare_exchange(ExchangeSpec.parse("shared", "direct", auto_delete=True))
+    router.register_queue("name", "q")
+    router.bind("auto", "q", "a")
+    router.bind("auto", "q", "b")
+    router.bind("shared", "q", "k")
+    router.bind("shared", "other", "k")
+    removal = router.unregister_queue("name")
+    assert [binding.source for binding in removal.bindings] == ["", "auto", "auto", "shared"]
+    assert removal.unused_exchanges == ("auto",)
+    assert router.queue("name") is None
+    assert router.bindings_of("q") == []
+    assert router.route("", "name") == ()
+    assert queues(router.route("shared", "k")) == ["other"]
+    assert router.unregister_queue("name") == Removal((), ())
+
+
+def test_a_queue_name_is_taken_once(router: Router[str]) -> None:
+    router.register_queue("name", "q")
+    router.register_queue("name", "q")
+    assert router.queue("name") == "q"
+    with pytest.raises(ValueError, match="taken"):
+        router.register_queue("name", "other")
+
+
+def test_unbinding_reports_an_auto_delete_exchange_that_became_unused(
+    router: Router[str],
+) -> None:
+    router.declare_exchange(ExchangeSpec.parse("auto", "direct", auto_delete=True))
+    assert router.exchange("auto").is_unused
+    router.bind("auto", "q", "a")
+    router.bind("auto", "q", "b")
+    assert router.unbind("auto", "q", "a").unused_exchanges == ()
+    assert router.unbind("auto", "q", "b").unused_exchanges == ("auto",)
+    router.bind("amq.direct", "q", "a")
+    assert router.unbind("amq.direct", "q", "a").unused_exchanges == ()
+
+
+# Exchanges
+
+
+def test_the_exchanges_that_every_vhost_has(router: Router[str]) -> None:
+    assert {spec.name: spec.kind.value for spec in router.exchanges()} == {
+        "": "direct",
+        "amq.direct": "direct",
+        "amq.fanout": "fanout",
+        "amq.topic": "topic",
+        "amq.headers": "headers",
+        "amq.match": "headers",
+    }
+    for spec in router.exchanges():
+        with pytest.raises(NameReserved):
+            router.delete_exchange(spec.name)
+
+
+def test_declaring_again_is_fine_with_the_same_words_only(router: Router[str]) -> None:
+    assert router.declare_exchange(ExchangeSpec.parse("x", "direct"))
+    assert not router.declare_exchange(ExchangeSpec.parse("x", "direct"))
+    assert not router.declare_exchange(ExchangeSpec.parse("amq.topic", "topic"))
+    with pytest.raises(NotEquivalent):
+        router.declare_exchange(ExchangeSpec.parse("x", "fanout"))
+    with pytest.raises(NotEquivalent):
+        router.declare_exchange(ExchangeSpec.parse("amq.topic", "fanout"))
+
+
+@pytest.mark.parametrize("name", ["", "amq.mine"])
+def test_reserved_names_cannot_be_declared(router: Router[str], name: str) -> None:
+    with pytest.raises(NameReserved):
+        router.declare_exchange(ExchangeSpec.parse(name, "direct"))
+
+
+def test_looking_for_an_exchange_that_is_not_there_is_an_error(router: Router[str]) -> None:
+    assert router.exchange("amq.topic").spec.kind == "topic"
+    with pytest.raises(ExchangeNotFound):
+        router.exchange("x")
+    with pytest.raises(ExchangeNotFound):
+        router.delete_exchange("x")
+
+
+def test_a_deleted_exchange_is_gone_for_publishers_who_used_it(router: Router[str]) -> None:
+    declare(router, "x")
+    assert router.route("x", "k") == ()
+    router.delete_exchange("x")
+    with pytest.raises(ExchangeNotFound):
+        router.route("x", "k")
+
+
+def test_an_exchange_that_goes_takes_its_bindings_along(router: Router[str]) -> None:
+    router.declare_exchange(ExchangeSpec.parse("auto", "fanout", auto_delete=True))
+    router.declare_exchange(ExchangeSpec.parse("x", "fanout", auto_delete=True))
+    router.bind("auto", ExchangeRef("x"))
+    router.bind("x", ExchangeRef("x"))
+    router.bind("x", "q")
+    with pytest.raises(ExchangeInUse, match="2 bindings"):
+        router.delete_exchange("x", if_unused=True)
+    removal = router.delete_exchange("x")
+    assert len(removal.bindings) == 3
+    assert removal.unused_exchanges == ("auto",)
+    assert router.bindings() == []
+    assert router.delete_exchange("auto", if_unused=True) == Removal((), ())
+
+
+def test_an_exchange_with_bindings_to_it_only_is_unused(router: Router[str]) -> None:
+    declare(router, "x")
+    router.bind("amq.fanout", ExchangeRef("x"))
+    assert len(router.delete_exchange("x", if_unused=True).bindings) == 1
+
+
+def test_what_comes_and_goes_leaves_no_memory_behind() -> None:
+    router: Router[str] = Router()
+    bound = [("amq.direct", "{}"), ("amq.fanout", "{}"), ("amq.topic", "{}.*.x.{}.#")]
+
+    def come_and_go(times: int) -> None:
+        for number in range(times):
+            for exchange, key in bound:
+                router.bind(exchange, f"q{number}", key.format(number, number))
+            router.bind("amq.headers", f"q{number}", "", {"number": number})
+            router.subscribe(f"a/{number}/+/#", f"q{number}", number)
+            router.unbind_all(f"q{number}")
+
+    come_and_go(10)
+    tracemalloc.start()
+    try:
+        come_and_go(1000)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+# Against a model
+
+
+NAMES = ["x", "y", "z", "amq.topic"]
+QUEUES = ["q1", "q2", "q3"]
+KEYS = ["a", "b", "a.b", "$a", ""]
+PATTERNS = [*KEYS, "#", "*", "a.*", "#.b", "$a.#"]
+KINDS = {"x": "direct", "y": "fanout", "z": "topic", "amq.topic": "topic"}
+ALTERNATES = {"x": "y", "z": "x"}
+
+
+def fits(kind: str, hides_dollar: bool, pattern: str, key: str) -> bool:
+    if kind == "fanout":
+        return True
+    if kind == "direct":
+        return pattern == key
+    if hides_dollar and key.startswith("$") and pattern[:1] in ("*", "#"):
+        return False
+    return words_fit(pattern.split(".") if pattern else [], key.split(".") if key else [])
+
+
+def words_fit(pattern: list[str], words: list[str]) -> bool:
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return words_fit(pattern[1:], words) or (bool(words) and words_fit(pattern, words[1:]))
+    return bool(words) and pattern[0] in ("*", words[0]) and words_fit(pattern[1:], words[1:])
+
+
+class RoutingAgainstAModel(RuleBasedStateMachine):
+    """Bindings come and go; every route, cached or not, is what the list of bindings says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router: Router[str] = Router()
+        for name, kind in KINDS.items():
+            if name != "amq.topic":
+                declare(self.router, name, kind, ALTERNATES.get(name, ""))
+        self.bound: set[tuple[str, str, str]] = set()
+
+    @rule(
+        source=st.sampled_from(NAMES),
+        destination=st.sampled_from(QUEUES + NAMES),
+        key=st.sampled_from(PATTERNS),
+    )
+    def bind(self, source: str, destination: str, key: str) -> None:
+        target = ExchangeRef(destination) if destination in NAMES else destination
+        is_new = self.router.bind(source, target, key)
+        assert is_new is ((source, destination, key) not in self.bound)
+        self.bound.add((source, destination, key))
+
+    @rule(data=st.data())
+    def unbind(self, data: st.DataObject) -> None:
+        if self.bound:
+            chosen = data.draw(st.sampled_from(sorted(self.bound)))
+            source, destination, key = chosen
+            target = ExchangeRef(destination) if destination in NAMES else destination
+            assert len(self.router.unbind(source, target, key).bindings) == 1
+            self.bound.remove(chosen)
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def unbind_all(self, queue: str) -> None:
+        gone = {each for each in self.bound if each[1] == queue}
+        assert len(self.router.unbind_all(queue).bindings) == len(gone)
+        self.bound -= gone
+
+    @rule(exchange=st.sampled_from(NAMES), key=st.sampled_from(KEYS))
+    def route(self, exchange: str, key: str) -> None:
+        assert set(queues(self.router.route(exchange, key))) == self.expected(exchange, key)
+
+    @rule(key=st.sampled_from(["a", "b", "a.b", "$a"]))
+    def route_topic(self, key: str) -> None:
+        found = queues(self.router.route_topic(key.replace(".", "/")))
+        assert set(found) == self.expected("amq.topic", key)
+        assert len(set(found)) == len(found)
+
+    @invariant()
+    def nothing_is_bound_but_what_was(self) -> None:
+        assert len(self.router.bindings()) == len(self.bound)
+
+    def expected(self, start: str, key: str) -> set[str]:
+        reached, pending = {start}, [start]
+        while pending:
+            name = pending.pop()
+            taken = {
+                destination
+                for source, destination, pattern in self.bound
+                if source == name and fits(KINDS[name], name == "amq.topic", pattern, key)
+            }
+            if not taken and name in ALTERNATES:
+                taken = {ALTERNATES[name]}
+            pending += [each for each in taken - reached if each in NAMES]
+            reached |= taken
+        return reached - set(NAMES)
+
+
+TestRoutingAgainstAModel = RoutingAgainstAModel.TestCase
+TestRoutingAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@given(st.lists(st.tuples(st.sampled_from(QUEUES), st.sampled_from(["#", "a/+", "a/b"]))))
+def test_subscriptions_that_all_go_leave_nothing_behind(pairs: list[tuple[str, str]]) -> None:
+    router: Router[str] = Router()
+    for queue, topic_filter in pairs:
+        router.subscribe(topic_filter, queue, 1)
+    for queue in QUEUES:
+        router.unbind_all(queue)
+    assert router.bindings() == []
+    assert router.route_topic("a/b") == ()

@@ -1,0 +1,606 @@
+"""Sessions without a database: turns, outages, and the small parts that decide by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queue_core.agenda import Agenda
+from queue_core.bindings import Binding
+from queue_core.consumers import Entry
+from queue_core.counters import Counters
+from queue_core.errors import CoreError, SessionNotFound, StoreUnavailable
+from queue_core.exchanges import ExchangeSpec
+from queue_core.log import Log
+from queue_core.message import Message
+from queue_core.packets import PacketLedger
+from queue_core.queues import ClassicQueue, House
+from queue_core.ready import Budget
+from queue_core.retained import (
+    LARGEST_CACHED,
+    Kept,
+    KeptTopic,
+    Retained,
+    RetainedSettings,
+    TopicIndex,
+)
+from queue_core.session import ClientKey, Session, SessionState
+from queue_core.sessions import KEEP, Sessions
+from queue_core.specs import QueueSpec
+from queue_core.streams import StreamQueue
+from queue_core.subscriptions import Subscription, is_reserved, is_worth_storing
+from queue_core.topics import filter_tokens, levels_of
+from queue_core.trie import Trie
+from queue_core.turns import Turns
+from queue_core.units import PacketRecord, Unit
+from queue_core.vhost import Queue, Vhost
+from queue_core.wills import Will, Wills
+
+
+class Outage:
+    """Whether the database can be reached; every fake below asks it first."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.spared: tuple[str, ...] = ()  # what goes through all the same
+        self.calls: list[str] = []
+
+    async def ask(self, call: str) -> None:
+        await asyncio.sleep(0)
+        if self.is_on and not call.startswith(self.spared):
+            raise StoreUnavailable("the database cannot be reached")
+        self.calls.append(call)
+
+
+class FakeSessionStore:
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        self._next_id = 0
+
+    async def load(self, now: float) -> list[SessionState]:
+        return []
+
+    async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
+        return {}
+
+    async def add(self, state: SessionState, queue_name: str, now: float) -> int:
+        await self._outage.ask(f"add {state.key[1]}")
+        self._next_id += 1
+        return self._next_id
+
+    async def connect(
+        self, session_id: int, expiry: float | None, protocol: str, now: float
+    ) -> bool:
+        await self._outage.ask(f"connect {session_id}")
+        return True
+
+    async def disconnect(self, session_id: int, expiry: float | None, now: float) -> None:
+        await self._outage.ask(f"disconnect {session_id} at {now:g}")
+
+    async def delete(self, session_id: int) -> None:
+        await self._outage.ask(f"delete {session_id}")
+
+    async def put_subscriptions(
+        self, session_id: int, subscriptions: Iterable[Subscription]
+    ) -> None:
+        await self._outage.ask(f"subscribe {session_id}")
+
+    async def delete_subscriptions(self, session_id: int, addresses: Iterable[str]) -> None:
+        await self._outage.ask(f"unsubscribe {session_id}")
+
+    async def note_limits(self, arguments: Mapping[str, object]) -> None:
+        await self._outage.ask("note limits")
+
+
+class FakeWillStore:
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+
+    async def put(self, key: ClientKey, will: Will) -> None:
+        await self._outage.ask(f"put will of {key[1]}")
+
+    async def set_due(self, dues: Mapping[ClientKey, float]) -> None:
+        await self._outage.ask("set due")
+
+    async def delete(self, key: ClientKey) -> None:
+        await self._outage.ask(f"delete will of {key[1]}")
+
+    async def message(self, key: ClientKey) -> Message | None:
+        await self._outage.ask(f"read will of {key[1]}")
+        return Message(b"read back", topic="will")
+
+    async def all(self, largest: int) -> list[tuple[ClientKey, Will]]:
+        return []
+
+
+class FakeRetainedStore:
+    """One value, which was there before; reading it takes until the test lets it."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def topics(self) -> AsyncIterator[list[KeptTopic]]:
+        yield [KeptTopic("/", "a", 3, None)]
+
+    async def read(self, vhost: str, topics: Sequence[str]) -> dict[str, Kept]:
+        await self.gate.wait()
+        return {"a": Kept(Message(b"old", topic="a"), 0, 0.0)}
+
+    async def delete_expired(self, vhost: str, topics: Sequence[str], now: float) -> None:
+        """Nothing is there."""
+
+
+class FakeWriter:
+    """Commits at once what it is given."""
+
+    is_congested = False
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+
+    def submit(self, unit: Unit) -> None:
+        self.units.append(unit)
+        if unit.publisher is not None:
+            unit.publisher.on_committed([unit.token])
+
+    async def uncongested(self) -> None:
+        """Always."""
+
+    async def flushed(self) -> None:
+        """Always."""
+
+
+class FakeKeeper:
+    """Definitions that are kept nowhere, and queues whose log nobody reads."""
+
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        self._next_id = 0
+        self.tasks: set[asyncio.Task[object]] = set()
+
+    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None: ...
+    async def remove_exchange(self, vhost: str, name: str) -> None: ...
+    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
+    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def create(
+        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+    ) -> ClassicQueue | StreamQueue:
+        await self._outage.ask(f"create {spec.name}")
+        self._next_id += 1
+        log = Log(self._next_id, 0, is_stream=False)
+        return ClassicQueue(spec, vhost.house, log, NoSource())
+
+    async def delete(self, queue: Queue) -> None:
+        await self._outage.ask(f"drop {queue.name}")
+
+    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
+        return []
+
+
+class NoSource:
+    def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
+        raise AssertionError("nothing is stored here")
+
+    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None:
+        raise AssertionError("nothing is stored here")
+
+
+class NoJournal:
+    def note(self, cursor: object) -> None: ...
+    def note_failure(self, *facts: object) -> None: ...
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_takeover(self) -> None:
+        self.told.append("takeover")
+
+    def on_shared_changed(self) -> None:
+        self.told.append("shared")
+
+    def on_ended(self, reason: CoreError) -> None:
+        self.told.append("ended")
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.outage = Outage()
+        self.agenda = Agenda()
+        self.keeper = FakeKeeper(self.outage)
+        self.writer = FakeWriter()
+        self.vhosts: dict[str, Vhost] = {}
+        self.vhost = self.vhosts["/"] = Vhost(
+            "/", self._house, self.writer, self.keeper, self.keeper
+        )
+        retained = Retained(
+            FakeRetainedStore(), clock=self.clock, agenda=self.agenda, later=self.keeper.later
+        )
+        wills = Wills(
+            FakeWillStore(self.outage), retained, self.vhosts, clock=self.clock, agenda=self.agenda
+        )
+        self.sessions = Sessions(
+            FakeSessionStore(self.outage),
+            retained,
+            wills,
+            self.vhosts,
+            clock=self.clock,
+            agenda=self.agenda,
+            later=self.keeper.later,
+        )
+
+    def _house(self, vhost: Vhost) -> House:
+        return House("/", self.clock, self.agenda, Budget(1 << 20), Counters(), vhost, NoJournal())
+
+    def clock(self) -> float:
+        return self.now
+
+    async def open(
+        self, *, expiry: float | None = 60, clean: bool = False, owner: Owner | None = None
+    ) -> Session:
+        return await self.sessions.open(
+            self.vhost,
+            "sensor",
+            clean_start=clean,
+            expiry=expiry,
+            user=None,
+            protocol="MQTT 5",
+            owner=owner or Owner(),
+        )
+
+    async def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.agenda.run_due(self.now)
+        await self.idle()
+
+    async def idle(self) -> None:
+        while self.keeper.tasks:
+            await asyncio.wait(set(self.keeper.tasks))
+        await self.sessions.close()
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.idle()
+
+
+# --- one client's affairs, one after another
+
+
+async def test_of_many_connections_that_come_at_once_the_last_has_the_session(here: World) -> None:
+    owners = [Owner() for _ in range(5)]
+    sessions = await asyncio.gather(*(here.open(owner=owner) for owner in owners))
+    assert [session.is_attached for session in sessions] == [False] * 4 + [True]
+    assert [owner.told for owner in owners] == [["takeover"]] * 4 + [[]]
+    assert [session.is_present for session in sessions] == [False] + [True] * 4
+    assert here.outage.calls.count("add sensor") == 1
+
+
+async def test_a_connection_that_fails_when_taken_over_does_not_stop_the_next(
+    here: World,
+) -> None:
+    class Broken(Owner):
+        def on_takeover(self) -> None:
+            raise RuntimeError("a bug in the adapter")
+
+    await here.open(owner=Broken())
+    assert (await here.open()).is_present
+
+
+async def test_a_taken_over_session_can_do_nothing_more(here: World) -> None:
+    first = await here.open()
+    second = await here.open()
+    await here.sessions.detach(first, 0, publish_will=True)
+    assert second.is_attached
+    assert here.sessions.count == 1
+    for attempt in (
+        first.subscribe(Subscription("a")),
+        first.unsubscribe("a"),
+        here.sessions.wills.set(first, Message(b"", topic="a")),
+    ):
+        with pytest.raises(SessionNotFound, match="not this connection's"):
+            await attempt
+
+
+async def test_turns_of_one_key_are_taken_in_order_and_others_do_not_wait() -> None:
+    turns = Turns()
+    seen: list[str] = []
+    gate = asyncio.Event()
+
+    async def hold(key: str, name: str) -> None:
+        async with turns.of(key):
+            if name == "first":
+                await gate.wait()
+            seen.append(name)
+
+    tasks = [asyncio.create_task(hold("a", name)) for name in ("first", "second", "third")]
+    await asyncio.create_task(hold("b", "other"))
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert seen == ["other", "first", "second", "third"]
+    assert not turns._locks
+
+
+# --- the database is away
+
+
+async def test_without_a_database_lasting_sessions_are_refused_and_passing_ones_are_not(
+    here: World,
+) -> None:
+    here.outage.is_on = True
+    with pytest.raises(StoreUnavailable):
+        await here.open()
+    passing = await here.open(expiry=0)
+    await passing.subscribe(Subscription("a", 1))
+    await here.sessions.detach(passing, publish_will=False)
+    here.outage.is_on = False
+    assert (await here.open()).id
+
+
+async def test_a_session_that_could_not_be_written_leaves_no_queue(here: World) -> None:
+    here.outage.is_on, here.outage.spared = True, ("create", "drop")
+    with pytest.raises(StoreUnavailable):
+        await here.open()
+    await here.idle()
+    assert not here.vhost.queues
+
+
+async def test_a_subscription_that_could_not_be_written_binds_nothing(here: World) -> None:
+    session = await here.open()
+    here.outage.is_on = True
+    shared = Subscription("a", 1, share="g")
+    for wanted, spared in (
+        (Subscription("a", 1), ()),
+        (shared, ()),
+        (shared, ("create", "drop")),  # the outage begins after the group has its queue
+    ):
+        here.outage.spared = spared
+        with pytest.raises(StoreUnavailable):
+            await session.subscribe(wanted)
+        assert not here.vhost.router.route_topic("a")
+        assert not session.subscriptions
+        assert not here.sessions.shares.has("/", shared.address)
+        assert set(here.vhost.queues) == {"$session/sensor", "$live/session/sensor"}
+
+
+async def test_a_disconnection_is_written_when_the_database_is_back(here: World) -> None:
+    session = await here.open()
+    here.outage.is_on = True
+    await here.sessions.detach(session, KEEP, publish_will=False)
+    await here.pass_time(5)
+    assert "disconnect 1 at 1000" not in here.outage.calls
+    here.outage.is_on = False
+    await here.pass_time(5)
+    assert here.outage.calls[-1] == "disconnect 1 at 1000"
+    assert (await here.open()).is_present
+
+
+async def test_a_disconnection_that_is_written_late_does_not_touch_who_came_back(
+    here: World,
+) -> None:
+    session = await here.open()
+    here.outage.is_on = True
+    await here.sessions.detach(session, publish_will=False)
+    here.outage.is_on = False
+    await here.open()
+    await here.pass_time(5)
+    assert here.outage.calls[-1] == "connect 1"
+
+
+async def test_a_session_that_is_over_is_removed_when_the_database_is_back(here: World) -> None:
+    session = await here.open(expiry=10)
+    await here.sessions.detach(session, publish_will=False)
+    here.outage.is_on = True
+    await here.pass_time(10)
+    assert here.sessions.count == 1
+    here.outage.is_on = False
+    await here.pass_time(5)
+    assert here.sessions.count == 0
+    assert here.outage.calls[-2:] == ["delete 1", "drop $session/sensor"]
+
+
+async def test_a_session_that_is_over_but_not_removed_yet_is_not_resumed(here: World) -> None:
+    session = await here.open(expiry=10)
+    await here.sessions.detach(session, publish_will=False)
+    here.now += 10  # the agenda has not run
+    assert not (await here.open()).is_present
+
+
+async def test_a_queue_that_is_dropped_late_is_not_the_one_that_took_its_name(
+    here: World,
+) -> None:
+    session = await here.open()
+    await here.sessions.detach(session, publish_will=False)
+    dropped: Queue | None = here.vhost.queues["$session/sensor"]
+    here.outage.is_on, here.outage.spared = True, ("delete 1",)
+    await here.sessions.end(here.vhost, "sensor")
+    assert here.vhost.queues["$session/sensor"] is dropped  # could not be dropped yet
+    here.outage.is_on = False
+    fresh = await here.open()
+    await here.pass_time(5)
+    assert fresh.stored is not None
+    assert fresh.stored is not dropped
+    assert not fresh.stored.is_deleted
+
+
+async def test_a_will_that_was_taken_back_is_deleted_when_the_database_is_back(
+    here: World,
+) -> None:
+    session = await here.open(expiry=0)
+    await here.sessions.wills.set(session, Message(b"lost", topic="will"))
+    here.outage.is_on = True
+    await here.sessions.detach(session, publish_will=False)
+    here.outage.is_on = False
+    await here.pass_time(5)
+    assert here.outage.calls[-1] == "delete will of sensor"
+    assert not here.writer.units
+
+
+async def test_a_large_will_is_published_when_it_can_be_read_again(here: World) -> None:
+    session = await here.open(expiry=0)
+    await here.sessions.wills.set(session, Message(b"x" * 5000, topic="will"))
+    here.outage.is_on = True
+    await here.sessions.detach(session, publish_will=True)
+    await here.idle()
+    assert not here.writer.units
+    here.outage.is_on = False
+    await here.pass_time(5)
+    assert len(here.writer.units) == 1
+
+
+# --- retained messages
+
+
+async def test_a_value_that_was_read_slowly_does_not_hide_a_newer_one() -> None:
+    store = FakeRetainedStore()
+    retained = Retained(store, clock=lambda: 1000.0, agenda=Agenda(), later=_never)
+    await retained.recover()
+    reading = asyncio.ensure_future(_bodies(retained))
+    await asyncio.sleep(0)
+    large = Message(b"n" * (LARGEST_CACHED + 1), topic="a")
+    retained.committed([retained.record("/", large, 1)])
+    store.gate.set()
+    assert await reading == [b"old"]
+    assert retained._cache == {}  # what was read is not the value any more, and not kept as such
+    assert await _bodies(retained) == [b"old"]
+
+
+async def test_a_value_that_two_read_at_once_is_kept_once() -> None:
+    store = FakeRetainedStore()
+    retained = Retained(store, clock=lambda: 1000.0, agenda=Agenda(), later=_never)
+    await retained.recover()
+    readers = [asyncio.ensure_future(_bodies(retained)) for _ in range(2)]
+    await asyncio.sleep(0)
+    store.gate.set()
+    await asyncio.gather(*readers)
+    assert retained._cached_bytes == len(b"old")
+
+
+async def _bodies(retained: Retained) -> list[bytes]:
+    return [kept.message.body async for kept in retained.match("/", "#")]
+
+
+def _never(work: Coroutine[Any, Any, object]) -> None:
+    raise AssertionError("nothing is to be done later")
+
+
+async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last() -> None:
+    settings = RetainedSettings(cache_bytes=30)
+    retained = Retained(
+        FakeRetainedStore(), clock=lambda: 1.0, agenda=Agenda(), later=_never, settings=settings
+    )
+
+    def put(topic: str) -> None:
+        message = Message(b"x" * 10, topic=topic)
+        retained.committed([retained.record("/", message, 1)])
+
+    for topic in ("t/1", "t/2", "t/3"):
+        put(topic)
+    assert [kept.message.topic async for kept in retained.match("/", "t/1")] == ["t/1"]
+    put("t/4")
+    assert [topic for _, topic in retained._cache] == ["t/3", "t/1", "t/4"]
+    put("t/3")
+    assert retained._cached_bytes == 30
+
+
+# --- the small parts
+
+
+def test_a_subscription_is_the_same_after_json_and_says_only_what_it_must() -> None:
+    plain = Subscription("a/b", 1)
+    assert msgspec.json.encode(plain) == b'{"filter":"a/b","qos":1}'
+    full = Subscription("a/#", 2, True, True, 2, 5, "g", None, {"group": "x", "offset": 7})
+    for each in (plain, full):
+        assert msgspec.json.decode(msgspec.json.encode(each), type=Subscription) == each
+    assert full.address == "$share/g/a/#"
+
+
+@pytest.mark.parametrize(
+    ("durable", "qos", "is_worth_it"),
+    [
+        (True, (1,), True),
+        (True, (0, 2), True),
+        (True, (0,), False),
+        (False, (2,), False),
+        (True, (), True),
+        (False, (), False),
+    ],
+)
+def test_only_what_is_durable_and_asked_for_is_stored_for_a_session(
+    durable: bool, qos: tuple[int, ...], is_worth_it: bool
+) -> None:
+    options = tuple(Subscription("a", each) for each in qos)
+    assert is_worth_storing(Message(b"", topic="a", durable=durable), options) is is_worth_it
+
+
+def test_names_of_session_queues_are_not_for_clients() -> None:
+    assert all(map(is_reserved, ("$session/a", "$share/g/f", "$live/session/a", "$live/share/a")))
+    assert not any(map(is_reserved, ("session", "$queue/a", "amq.gen-1", "")))
+
+
+def test_the_ledger_knows_what_is_committed_and_forgets_who_has_ended() -> None:
+    ledger = PacketLedger()
+    ledger.open(1, [PacketRecord(1, False, 5, 1)])
+    ledger.commit([PacketRecord(1, True, 5, 2, 9, 10), PacketRecord(2, True, 1, 1)])
+    assert set(ledger.records()) == {
+        PacketRecord(1, False, 5, 1),
+        PacketRecord(1, True, 5, 2, 9, 10),
+    }
+    ledger.commit([PacketRecord(1, False, 5, 3), PacketRecord(1, True, 5, 0)])
+    assert list(ledger.records()) == [PacketRecord(1, False, 5, 3)]
+    ledger.forget(1)
+    ledger.commit([PacketRecord(1, False, 5, 1)])
+    assert not list(ledger.records())
+
+
+levels = st.sampled_from(["a", "b", "", "$s"])
+topics = st.lists(levels, min_size=1, max_size=4).map("/".join).filter(bool)
+tokens = st.lists(st.sampled_from(["a", "b", "", "$s", "+"]), min_size=1, max_size=4)
+filters = st.builds(lambda t, many: "/".join([*t, "#"] if many else t), tokens, st.booleans())
+
+
+@given(st.lists(st.tuples(topics, st.booleans())), filters.filter(bool) | st.just("#"))
+def test_the_index_of_values_matches_as_the_trie_of_subscriptions_does(
+    changes: list[tuple[str, bool]], topic_filter: str
+) -> None:
+    index, held = TopicIndex(), dict[str, int]()
+    for number, (topic, is_put) in enumerate(changes):
+        if is_put:
+            index.put(topic, number, None)
+            held[topic] = number
+        else:
+            assert index.remove(topic) is (held.pop(topic, None) is not None)
+    trie: Trie[int] = Trie(hides_dollar=True)
+    trie.add(filter_tokens(topic_filter), 1)
+    wanted = sorted(topic for topic in held if trie.match(levels_of(topic)))
+    assert sorted(str(node.topic) for node in index.match(filter_tokens(topic_filter))) == wanted
+    assert (index.count, index.bytes) == (len(held), sum(held.values()))
+    assert sorted(str(node.topic) for node in index.all()) == sorted(held)
+
+
+def test_topics_may_come_and_go_while_the_index_is_walked() -> None:
+    index = TopicIndex()
+    for number in range(10):
+        index.put(f"a/{number}", 1, None)
+    walk = index.match(filter_tokens("a/#"))
+    next(walk)
+    for number in range(10):
+        index.remove(f"a/{number}")
+        index.put(f"b/{number}", 1, None)
+    assert all(node.topic is None or node.topic.startswith("a/") for node in walk)
