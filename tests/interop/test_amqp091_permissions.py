@@ -23,6 +23,8 @@ def user(shared_gateway: GatewayProcess) -> str:
     name = fresh("user")
     for arguments in (
         ("add", name),
+        ("grant", name, "--topic-exchange", "amq.topic", "--write", TOPICS, "--read", TOPICS),
+        # Last, as it opens the virtual host: who can log in has everything granted above.
         (
             "grant",
             name,
@@ -33,7 +35,6 @@ def user(shared_gateway: GatewayProcess) -> str:
             "--read",
             "^(own|amq)",
         ),
-        ("grant", name, "--topic-exchange", "amq.topic", "--write", TOPICS, "--read", TOPICS),
     ):
         done = shared_gateway.run("user", *arguments, words=f"{PASSWORD}\n{PASSWORD}\n")
         assert done.returncode == 0, done.stderr
