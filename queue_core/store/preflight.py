@@ -28,6 +28,7 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "user": _ALL,
     "permission": _ALL,
     "topic_permission": _ALL,
+    "secret": "SELECT",
     "exchange": _ALL,
     "queue": _ALL,
     "binding": _ALL,

@@ -168,11 +168,24 @@ user = Table(
     "user",
     metadata,
     Column("name", Text, primary_key=True, comment="Login name."),
-    _optional("password_hash", Text, "Argon2 or SCRAM verifier; null: no login by password."),
+    _optional("password_hash", Text, "Argon2 hash; null: no login by password."),
     _required("tags", ARRAY(Text), "What it may manage.", server_default=text("'{}'")),
     _required("created_at", Timestamp, "When it was made.", server_default=NOW),
     _required("changed_at", Timestamp, "When it was last changed.", server_default=NOW),
+    _optional(
+        "scram_verifier",
+        Text,
+        "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey; null: no login by SCRAM.",
+    ),
     comment="Who may log in to the gateway. Not a PostgreSQL role.",
+)
+
+secret = Table(
+    "secret",
+    metadata,
+    Column("name", Text, primary_key=True, comment="What it is for."),
+    _required("value", BYTEA, "To be known to the gateway only."),
+    comment="Random bytes that stay the same for as long as the database lives.",
 )
 
 _USER: Final = "User that is allowed."
@@ -494,7 +507,7 @@ command = Table(
     "command",
     metadata,
     _identity(BigInteger, "What the function that asked for it returned."),
-    _required("kind", Text, "purge, redrive, delete_queue or declare_queue."),
+    _required("kind", Text, "purge, redrive, delete_queue, declare_queue, bind or unbind."),
     _required("vhost", Text, "Virtual host of the queue."),
     _required("queue", Text, "Queue that it is about."),
     _required("argument", JSONB, "What else the gateway must know.", server_default=text("'{}'")),
