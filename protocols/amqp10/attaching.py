@@ -12,18 +12,18 @@ from protocols.amqp10.engine import FIRST, SENDER_SETTLES, Answer, Attach, Handl
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.filters import ORIGINS, read_filters
 from protocols.amqp10.incoming import IncomingLink
+from protocols.amqp10.lifetimes import Lifetime, answered, asked_lifetime, nodes_of
 from protocols.amqp10.nodes import (
     GLOBAL,
+    POLICIES,
     SHARED,
     Place,
     place_of,
     publishable,
     subscription_name,
     supply_of,
-    temporary_queue,
 )
 from protocols.amqp10.outgoing import OutgoingLink
-from protocols.amqp10.types import Described, Symbol, ULong
 from queue_core.auth import Action
 from queue_core.consumers import ConsumerSpec
 from queue_core.streams import StreamQueue
@@ -31,11 +31,6 @@ from queue_core.streams import StreamQueue
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
 
-Link = IncomingLink | OutgoingLink | BrowsingLink | CoordinatorLink
-
-LIFETIME: Final[dict[object, object]] = {
-    Symbol("lifetime-policy"): Described(ULong(0x2B), [])  # delete-on-close
-}
 TRANSACTION_CAPABILITIES: Final = (
     "amqp:local-transactions",
     "amqp:multi-txns-per-ssn",
@@ -64,17 +59,19 @@ def _attach_coordinator(machine: Machine, asked: Attach) -> None:
 async def _attach_in(machine: Machine, asked: Attach) -> None:
     terms, target = machine.terms, asked.target
     place: Place | None = None
-    made = ""
+    made: tuple[str, Lifetime] | None = None
     # receiver-settle-mode is ours to choose here: first. A message is committed when its outcome
     # leaves, so nothing is won by waiting for the sender, and some senders never settle.
     answer = Answer(receiver_mode=FIRST, max_message_size=terms.settings.max_message_size)
     if target.is_dynamic:
-        made = await temporary_queue(terms)
-        place = publishable(terms, Place("", made))
+        lifetime = asked_lifetime(target.properties)
+        name = await nodes_of(terms.vhost).make(terms, lifetime)
+        made = name, lifetime
+        place = publishable(terms, Place("", name))
         answer = Answer(
-            address=queue_address(made),
+            address=queue_address(name),
             is_dynamic=True,
-            properties=LIFETIME,
+            properties=answered(lifetime),
             receiver_mode=FIRST,
             max_message_size=terms.settings.max_message_size,
         )
@@ -83,7 +80,9 @@ async def _attach_in(machine: Machine, asked: Attach) -> None:
     elif not target.is_there:
         raise Amqp10Error(INVALID_FIELD, "a sender needs a target; an empty one is the relay")
     link = IncomingLink(machine, asked.handle, place)
-    link.temporary_queue = made
+    link.made = made
+    if place is not None and made is None and not place.exchange:
+        nodes_of(terms.vhost).join(place.key)
     machine.links[asked.handle] = link
     engine.accept_link(asked.handle, answer)
     link.replenish()
@@ -93,7 +92,7 @@ async def _attach_out(machine: Machine, asked: Attach) -> None:
     terms, source = machine.terms, asked.source
     if source.copies and source.is_dynamic:
         raise Amqp10Error(NOT_IMPLEMENTED, "a dynamic source has nothing to browse")
-    supply = await supply_of(terms, asked)
+    supply = await machine.releasing.recall(asked) or await supply_of(terms, asked)
     queue = terms.vhost.queue(supply.queue, terms.owner)
     is_stream = isinstance(queue, StreamQueue)
     copies = source.copies and not is_stream and not supply.is_subscription
@@ -106,15 +105,19 @@ async def _attach_out(machine: Machine, asked: Attach) -> None:
     answer = Answer(
         address=supply.address,
         is_dynamic=source.is_dynamic,
-        is_transient=supply.is_subscription and not supply.is_kept,
+        is_transient=supply.is_subscription and not supply.is_durable,
+        expiry=POLICIES.get(supply.ends_with) if supply.is_subscription else None,
+        timeout=supply.timeout,
         filters=dict(filters.answered or {}),
-        properties=LIFETIME if source.is_dynamic else None,
+        properties=None if supply.lifetime is None else answered(supply.lifetime),
         capabilities=_answered(asked),
     )
     test = filters.test(machine.origin)
     if copies:
         terms.require(Action.READ, "queue", supply.queue)
-        browsing = BrowsingLink(machine, asked.handle, supply, test, asked.max_message_size)
+        browsing = BrowsingLink(
+            machine, asked.handle, supply, test, asked.max_message_size, name=asked.name
+        )
         machine.links[asked.handle] = browsing
         engine.accept_link(asked.handle, answer)
         browsing.on_flow()
@@ -123,6 +126,7 @@ async def _attach_out(machine: Machine, asked: Attach) -> None:
         machine,
         asked.handle,
         supply,
+        name=asked.name,
         settles=settles,
         receiver_mode=asked.receiver_mode,
         max_size=asked.max_message_size,
@@ -137,7 +141,7 @@ async def _attach_out(machine: Machine, asked: Attach) -> None:
         credit=0,
         replenish=False,
         auto_settle=settles,
-        exclusive=supply.is_kept and SHARED not in source.capabilities,
+        exclusive=supply.is_exclusive,
         group=_group(machine, asked) if is_stream else None,
         start=filters.start if is_stream else None,
     )

@@ -33,9 +33,13 @@ class BrowsingLink:
         supply: Supply,
         test: Callable[[Message], bool] | None,
         max_size: int,
+        *,
+        name: str,
     ) -> None:
         self.machine = machine
         self.handle = handle
+        self.name = name
+        self.session = engine.session_of(handle)
         self.supply = supply
         self.is_open = True
         self._test = test

@@ -57,6 +57,11 @@ SENDER_UNSETTLED: Final = int(lib.PN_SND_UNSETTLED)
 FIRST: Final = int(lib.PN_RCV_FIRST)
 SECOND: Final = int(lib.PN_RCV_SECOND)
 
+EXPIRES_WITH_LINK: Final = int(lib.PN_EXPIRE_WITH_LINK)
+EXPIRES_WITH_SESSION: Final = int(lib.PN_EXPIRE_WITH_SESSION)
+EXPIRES_WITH_CONNECTION: Final = int(lib.PN_EXPIRE_WITH_CONNECTION)
+NEVER_EXPIRES: Final = int(lib.PN_EXPIRE_NEVER)
+
 LOW_WATER: Final = 1 << 19  # bytes that wait in the engine before more are put there
 _BUFFER: Final = 1 << 17
 _buffer: Final = ffi.new("char[]", _BUFFER)  # all that passes through is copied out at once
@@ -335,6 +340,8 @@ class Answer:
     sender_mode: int | None = None
     receiver_mode: int | None = None
     max_message_size: int = 0
+    expiry: int | None = None
+    timeout: int = 0
 
 
 def accept_link(link: Handle, answer: Answer) -> None:
@@ -348,6 +355,9 @@ def accept_link(link: Handle, answer: Answer) -> None:
         lib.pn_terminus_set_dynamic(ours, answer.is_dynamic)
     if answer.is_transient:
         lib.pn_terminus_set_durability(ours, lib.PN_NONDURABLE)
+    if answer.expiry is not None:
+        lib.pn_terminus_set_expiry_policy(ours, answer.expiry)
+        lib.pn_terminus_set_timeout(ours, answer.timeout)
     if answer.filters is not None:
         put(lib.pn_terminus_filter(ours), answer.filters or None)
     if answer.capabilities is not None:

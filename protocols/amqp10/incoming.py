@@ -39,6 +39,7 @@ from protocols.amqp10.facts import (
     without_forgery,
 )
 from protocols.amqp10.filters import ORIGINS
+from protocols.amqp10.lifetimes import Lifetime
 from protocols.amqp10.nodes import Place, publishable, relayed_place
 from protocols.amqp10.properties import FORM
 from protocols.amqp10.sections import split
@@ -62,7 +63,7 @@ class IncomingLink:
         self.machine = machine
         self.handle = handle
         self.place = place
-        self.temporary_queue = ""  # deleted with the link
+        self.made: tuple[str, Lifetime] | None = None  # the dynamic node that it is the target of
         self._terms = machine.terms
         self._vhost = machine.terms.vhost
         self._user = machine.terms.identity.name
@@ -74,6 +75,7 @@ class IncomingLink:
         self._pending: dict[int, Handle] = {}
         self._places: dict[str, Place] = {}
         self._revision = machine.terms.auth.revision
+        self._exchange_changes = self._vhost.router.exchange_changes
         self.is_open = True
 
     # --- credit
@@ -153,6 +155,10 @@ class IncomingLink:
 
     def _receive(self, delivery: Handle, data: bytes) -> None:
         try:
+            if self._terms.auth.revision != self._revision or (
+                self._vhost.router.exchange_changes != self._exchange_changes
+            ):
+                self._check_again()
             message = self._message(data)
             if engine.remote_state(delivery) == TRANSACTIONAL:
                 self.machine.coordinator.publish(delivery, message)
@@ -203,8 +209,6 @@ class IncomingLink:
     def _publish(self, delivery: Handle, message: Message) -> None:
         if ORIGINS.askers:
             ORIGINS.mark(message, self.machine.origin)
-        if self._terms.auth.revision != self._revision:
-            self._check_again()
         if is_settled(delivery):
             engine.settle(delivery)
             self._vhost.publish(message)
@@ -222,11 +226,13 @@ class IncomingLink:
             engine.settle(delivery)
 
     def _check_again(self) -> None:
-        """Users or permissions were changed since this link was attached."""
+        """Users, permissions or exchanges were changed since this link was attached. Raises
+        AccessRefused, and again for the next message."""
+        self._places.clear()
         if self.place is not None:
             publishable(self._terms, self.place)
-        self._places.clear()
         self._revision = self._terms.auth.revision
+        self._exchange_changes = self._vhost.router.exchange_changes
 
     def _relayed(self, properties: bytes) -> Place:
         to = property_field(properties, TO)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from protocols.amqp10 import engine as pn
-from protocols.amqp10.attaching import Link, attach
+from protocols.amqp10.attaching import attach
 from protocols.amqp10.browsing import BrowsingLink
 from protocols.amqp10.coordinator import Coordinator, CoordinatorLink
 from protocols.amqp10.engine import (
@@ -44,6 +44,7 @@ from protocols.amqp10.errors import (
 from protocols.amqp10.incoming import IncomingLink
 from protocols.amqp10.modifying import annotate
 from protocols.amqp10.outgoing import OutgoingLink, verdict_of
+from protocols.amqp10.releasing import Link, Releasing
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services, Terms
 from protocols.amqp10.types import Symbol
@@ -91,6 +92,8 @@ class Machine:
         self.outgoing: dict[Handle, Delivery] = {}
         self.origin = object()  # marks this connection's messages, for no-local
         self.coordinator = Coordinator(self)
+        self.releasing = Releasing(self)
+        self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
         self.terms: Terms
         self.is_open = False
         self.is_failed = False
@@ -292,7 +295,7 @@ class Machine:
             if not self.is_open:
                 raise Amqp10Error(NOT_ALLOWED, "the connection is not open")
             limit = self._settings.max_links
-            if len(self.links) >= limit:
+            if len(self.links) + len(self._failed) + len(self.releasing) >= limit:
                 raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
             await attach(self, handle)
         except Amqp10Error as error:
@@ -306,6 +309,8 @@ class Machine:
         link = self.links.pop(handle, None)
         if link is not None:
             await self._release(link, is_closed=is_closed)
+        elif handle in self._failed:  # an answer to our error is no wish to end a subscription
+            await self._release(self._failed.pop(handle), is_closed=False)
         if is_closed:
             pn.close_link(handle)
         else:
@@ -314,11 +319,13 @@ class Machine:
         self.wake()
 
     async def _end_session(self, session: Handle) -> None:
-        for handle, link in list(self.links.items()):
-            if pn.session_of(handle) == session:
-                del self.links[handle]
-                await self._release(link, is_closed=False)
-                pn.free_link(handle)
+        for links in (self.links, self._failed):
+            for handle, link in list(links.items()):
+                if pn.session_of(handle) == session:
+                    del links[handle]
+                    await self._release(link, is_closed=False)
+                    pn.free_link(handle)
+        await self.releasing.end_session(session)
         pn.end_session(session)
         pn.free_session(session)
         self.wake()
@@ -326,19 +333,11 @@ class Machine:
     async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
         """The link's end in the core, and that of the queue that was only for it."""
         self._settle_accepted()
-        link.close(is_lost=is_lost, is_closed=is_closed)
         if isinstance(link, IncomingLink):
             self.starved.discard(link)
         elif isinstance(link, OutgoingLink):
             self._stalled.discard(link)
-        for name in _queues_to_end(link, is_closed=is_closed):
-            queue = self.vhost.queues.get(name)
-            if queue is None or (queue.counts().consumers and queue.owner is None):
-                continue
-            try:
-                await self.vhost.delete_queue(name, owner=self._owner)
-            except CoreError as error:
-                log.warning("queue '%s' of a link that ended stays: %s", name, error)
+        await self.releasing.release(link, is_closed=is_closed, is_lost=is_lost)
 
     def fail_link(self, handle: Handle, condition: str, text: str) -> None:
         """Ends a link with an error; the session goes on. The peer's detach ends it for good."""
@@ -347,6 +346,7 @@ class Machine:
             link.close(is_lost=False)
             self.starved.discard(link)
             self._stalled.discard(link)
+            self._failed[handle] = link
         pn.close_link(handle, condition, text)
         self.wake()
 
@@ -407,10 +407,11 @@ class Machine:
 
     async def lost(self, *, is_clean: bool) -> None:
         """The connection is gone, with or without a word."""
-        links, self.links = self.links, {}
+        links, self.links = [*self.links.values(), *self._failed.values()], {}
+        self._failed.clear()
         if self.is_failed:
             is_clean = False
-        for link in links.values():
+        for link in links:
             await self._release(link, is_closed=False, is_lost=not is_clean)
         self.coordinator.end()
         self.outgoing.clear()
@@ -420,21 +421,11 @@ class Machine:
         self.engine.free()
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
         self.wake = _nothing
-        del self.coordinator, self._owner
+        del self.coordinator, self.releasing, self._owner
 
 
 def _nothing() -> None:
     """Nobody listens any more."""
-
-
-def _queues_to_end(link: Link, *, is_closed: bool) -> list[str]:
-    if isinstance(link, IncomingLink):
-        return [link.temporary_queue] if link.temporary_queue else []
-    if isinstance(link, CoordinatorLink):
-        return []
-    supply = link.supply
-    ends = supply.is_temporary or (supply.is_kept and is_closed)
-    return [supply.queue] if ends else []
 
 
 def _product(settings: Settings) -> dict[object, object]:

@@ -7,6 +7,7 @@ queues behind subscriptions. Who may do that is asked here, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 from urllib.parse import quote
 
@@ -20,8 +21,16 @@ from protocols.amqp10.addresses import (
     queue_address,
     topic,
 )
-from protocols.amqp10.engine import Attach, Terminus
+from protocols.amqp10.engine import (
+    EXPIRES_WITH_CONNECTION,
+    EXPIRES_WITH_LINK,
+    EXPIRES_WITH_SESSION,
+    NEVER_EXPIRES,
+    Attach,
+    Terminus,
+)
 from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, Amqp10Error
+from protocols.amqp10.lifetimes import Lifetime, asked_lifetime, nodes_of
 from protocols.amqp10.terms import Terms
 from queue_core.auth import Action
 from queue_core.errors import QueueNotFound
@@ -33,6 +42,9 @@ from queue_core.subscriptions import is_reserved
 SUBSCRIPTIONS: Final = "$subscription/"
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
+LIVE: Final = "/live"  # behind the name: shared, and gone with the last of its links
+KEPT: Final = "/kept"  # not durable, and kept until its link is closed
+TIMED: Final = "/timed"  # kept for a while
 # A subscriber that does not keep up loses its own oldest messages, and refuses nobody's.
 LIVE_LIMITS: Final = {"x-max-length-bytes": 64 * 1024 * 1024}
 
@@ -45,15 +57,45 @@ class Place:
     key: str
 
 
+class End(Enum):
+    """With what a link's queue goes, as the expiry-policy of its source has it. A link that is
+    closed, not detached, ends it whatever the policy is, but for NOTHING."""
+
+    NOTHING = auto()  # a queue of its own right
+    LINK = auto()
+    SESSION = auto()
+    CONNECTION = auto()
+    TIMEOUT = auto()  # so long after the link was detached
+    CLOSE = auto()  # never by itself
+
+
+POLICIES: Final = {
+    End.LINK: EXPIRES_WITH_LINK,
+    End.SESSION: EXPIRES_WITH_SESSION,
+    End.CONNECTION: EXPIRES_WITH_CONNECTION,
+    End.TIMEOUT: EXPIRES_WITH_LINK,
+    End.CLOSE: NEVER_EXPIRES,
+}
+ENDS: Final = {
+    EXPIRES_WITH_LINK: End.LINK,
+    EXPIRES_WITH_SESSION: End.SESSION,
+    EXPIRES_WITH_CONNECTION: End.CONNECTION,
+    NEVER_EXPIRES: End.CLOSE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Supply:
     """The queue that serves a receiver."""
 
     queue: str
     address: str  # as the receiver is told
-    is_temporary: bool = False  # goes with the link
+    ends_with: End = End.NOTHING
+    timeout: int = 0  # seconds
     is_subscription: bool = False  # all that is in it is for this subscription alone
-    is_kept: bool = False  # a durable subscription: ends when its link is closed, not detached
+    is_durable: bool = False
+    is_exclusive: bool = False  # one link at a time
+    lifetime: Lifetime | None = None  # of a dynamic node
 
 
 # --- targets
@@ -125,14 +167,6 @@ def check_name(name: str) -> None:
         )
 
 
-async def temporary_queue(terms: Terms) -> str:
-    """A dynamic node: its name, to be deleted with its link."""
-    name = terms.vhost.new_name("amq.dynamic-")
-    spec = QueueSpec.parse(name, durable=False, exclusive=True)
-    await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name)
-    return name
-
-
 # --- sources
 
 
@@ -140,8 +174,9 @@ async def supply_of(terms: Terms, attach: Attach) -> Supply:
     """The queue to consume from, made where that is asked for. Raises Amqp10Error, CoreError."""
     source = attach.source
     if source.is_dynamic:
-        name = await temporary_queue(terms)
-        return Supply(name, queue_address(name), is_temporary=True)
+        lifetime = asked_lifetime(source.properties)
+        name = await nodes_of(terms.vhost).make(terms, lifetime)
+        return Supply(name, queue_address(name), End.LINK, lifetime=lifetime)
     if source.address is None:
         return _recovered(terms, attach)
     found = _source_address(terms, source)
@@ -174,8 +209,9 @@ def subscription_name(terms: Terms, attach: Attach) -> str:
 
 def _recovered(terms: Terms, attach: Attach) -> Supply:
     """A null source: the subscription that was made under these names before."""
-    name = subscription_name(terms, attach)
-    queue = terms.vhost.queues.get(name)
+    base, queues = subscription_name(terms, attach), terms.vhost.queues
+    name = next((base + each for each in ("", KEPT, TIMED) if base + each in queues), base)
+    queue = queues.get(name)
     if queue is None:
         raise Amqp10Error(
             NOT_FOUND,
@@ -185,7 +221,15 @@ def _recovered(terms: Terms, attach: Attach) -> Supply:
     bindings = [each for each in terms.vhost.router.bindings_of(queue) if each.source]
     address = f"topic://{bindings[0].key}" if bindings else queue_address(name)
     terms.require(Action.READ, "topic", TOPIC_EXCHANGE, bindings[0].key if bindings else name)
-    return Supply(name, address, is_subscription=True, is_kept=True)
+    return Supply(
+        name,
+        address,
+        End.CLOSE if queue.spec.expires is None else End.TIMEOUT,
+        int(queue.spec.expires or 0),
+        is_subscription=True,
+        is_durable=queue.spec.durable,
+        is_exclusive=SHARED not in attach.source.capabilities,
+    )
 
 
 async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> Supply:
@@ -195,26 +239,44 @@ async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> 
         terms.require(Action.READ, "topic", address.exchange, address.key)
     else:
         terms.require(Action.READ, "exchange", address.exchange)
-    is_shared, is_durable = SHARED in source.capabilities, source.is_durable
-    named = is_shared or is_durable
-    name = subscription_name(terms, attach) if named else vhost.new_name()
-    if is_durable:
-        spec = QueueSpec.parse(name)
-    elif is_shared:
-        name += "/live"  # not to be mistaken for a durable one of the same name
-        spec = QueueSpec.parse(name, LIVE_LIMITS, durable=False, auto_delete=True)
-    else:
-        spec = QueueSpec.parse(name, LIVE_LIMITS, durable=False, exclusive=True)
+    assert source.address is not None
+    spec, supply = _subscription(terms, attach, source.address)
     queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name)
     for each in vhost.router.bindings_of(queue):
         if each.source and (each.source, each.key) != (address.exchange, address.key):
             await vhost.unbind(each.source, queue, each.key)  # it subscribes to something else now
     await vhost.bind(address.exchange, queue, address.key)
-    assert source.address is not None
-    return Supply(
-        name,
-        source.address,
-        is_temporary=not named,
-        is_subscription=True,
-        is_kept=is_durable,
-    )
+    return supply
+
+
+def _subscription(terms: Terms, attach: Attach, told: str) -> tuple[QueueSpec, Supply]:
+    """The queue behind a subscription, by what its source says of durability and expiry."""
+    source = attach.source
+    base = subscription_name(terms, attach)
+    is_shared = SHARED in source.capabilities
+    if source.is_durable:
+        spec = QueueSpec.parse(base)
+        return spec, Supply(
+            base,
+            told,
+            End.CLOSE,
+            is_subscription=True,
+            is_durable=True,
+            is_exclusive=not is_shared,
+        )
+    if is_shared:  # not to be mistaken for a durable one of the same name
+        spec = QueueSpec.parse(base + LIVE, LIVE_LIMITS, durable=False, auto_delete=True)
+        return spec, Supply(spec.name, told, End.LINK, is_subscription=True)
+    end = ENDS[source.expiry]
+    if end is End.CLOSE:
+        spec = QueueSpec.parse(base + KEPT, LIVE_LIMITS, durable=False)
+        supply = Supply(spec.name, told, end, is_subscription=True, is_exclusive=True)
+        return spec, supply
+    if source.timeout:
+        limits = {**LIVE_LIMITS, "x-expires": source.timeout * 1000}
+        spec = QueueSpec.parse(base + TIMED, limits, durable=False)
+        return spec, Supply(
+            spec.name, told, End.TIMEOUT, source.timeout, is_subscription=True, is_exclusive=True
+        )
+    spec = QueueSpec.parse(terms.vhost.new_name(), LIVE_LIMITS, durable=False, exclusive=True)
+    return spec, Supply(spec.name, told, end, is_subscription=True)

@@ -35,6 +35,7 @@ class OutgoingLink:
         handle: Handle,
         supply: Supply,
         *,
+        name: str,
         settles: bool,
         receiver_mode: int,
         max_size: int,
@@ -43,6 +44,7 @@ class OutgoingLink:
     ) -> None:
         self.machine = machine
         self.handle = handle
+        self.name = name
         self.session = engine.session_of(handle)
         self.supply = supply
         self.settles = settles  # sent settled: at most once
