@@ -34,6 +34,7 @@ NAMES: Final = (  # in the order of the wire; the first has flag bit 15
 )
 OCTETS: Final = frozenset(("delivery_mode", "priority"))
 PERSISTENT: Final = 2
+TRANSIENT: Final = 1
 MAX_EXPIRATION_MS: Final = (1 << 32) - 1
 MAX_DELAY_MS: Final = (1 << 32) - 1
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -150,9 +151,9 @@ class Facts:
         contents = decode_properties(native)
         headers = contents.get("headers") or {}
         assert isinstance(headers, dict)
-        self.durable = contents.get("delivery_mode") == PERSISTENT
+        self.durable = is_persistent(contents.get("delivery_mode"))
         self.priority: int | None = contents.get("priority")  # type: ignore[assignment]
-        self.expiration = _expiration(contents.get("expiration"))  # seconds
+        self.expiration = expiration_seconds(contents.get("expiration"))  # seconds
         self.delay = _delay(headers.get("x-delay"))  # seconds
         self.extra_keys = (*_keys(headers, "CC"), *_keys(headers, "BCC"))
         self.user_id = contents.get("user_id")
@@ -187,7 +188,11 @@ def facts_of(native: bytes) -> Facts:
     return facts
 
 
-def _expiration(text: object) -> float | None:
+def is_persistent(mode: object) -> bool:
+    return mode == PERSISTENT
+
+
+def expiration_seconds(text: object) -> float | None:
     if text is None:
         return None
     digits = str(text)

@@ -182,7 +182,12 @@ def test_a_message_from_another_protocol_gets_a_content_header() -> None:
         "message_id": f"urn:uuid:{UUID(int=1)}",
         "correlation_id": "7",
         "type": "s",
-        "headers": {"a": 1, "x-group-id": "g", "x-publisher-id": "device"},
+        "headers": {
+            "a": 1,
+            "x-group-id": "g",
+            "x-publisher-id": "device",
+            "x-types": '[{"field":"correlation_id","type":"integer"}]',
+        },
         "delivery_mode": 2,
         "priority": 4,
         "expiration": "1500",
