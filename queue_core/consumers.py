@@ -18,6 +18,7 @@ from queue_core.outcomes import FAILED, Verdict
 
 if TYPE_CHECKING:
     from queue_core.cursor import Cursor
+    from queue_core.selection import Selection
 
 # No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
 # into the gateway's memory.
@@ -94,6 +95,9 @@ class ConsumerSpec:
     group: str | None = None  # of a stream: whose cursor to read by; None: one of its own, not kept
     start: Position | None = None  # of a stream
     shared: SharedCredit | None = None  # a window over several consumers (a channel's prefetch)
+    # Which messages it wants; None: all. What it refuses stays in its place for others, and costs
+    # no credit. Asked once for each message, and once more when that comes back; it never fails.
+    accepts: Callable[[Message], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,7 @@ class Consumer:
         "is_waiting",
         "on_drained",
         "replenish",
+        "selection",
         "shared",
         "sink",
         "spec",
@@ -156,6 +161,7 @@ class Consumer:
         self.is_closed = False
         self.is_waiting = False  # stands in the cursor's line of consumers with credit
         self.on_drained: Callable[[], None] | None = None
+        self.selection: Selection | None = None  # with a filter: what it has still to look at
 
     @property
     def tag(self) -> str:

@@ -10,86 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
+from queue_core.cursor_ports import Journal, Policy
 from queue_core.errors import CoreError
 from queue_core.intervals import Intervals
 from queue_core.outcomes import FAILED, Outcome, Verdict
 from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready
+from queue_core.selection import Selection
+from queue_core.settled import Settled
 
 BATCH: Final = 256  # deliveries before sinks get theirs, and may say that it is enough
+LOOKS: Final = 1024  # messages that filters look at in one turn, before others get theirs
 LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
 HIDDEN: Final = 1 << 62
 WRITE_ALL: Final = 1 << 30  # rows since the last full one: the next one is full
 OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
-
-
-class Settled:
-    """Which offsets of a log are settled for one group: all below the floor, and ranges above
-    it."""
-
-    __slots__ = ("above", "floor", "unwritten")
-
-    def __init__(self, floor: int = 0, above: Intervals | None = None) -> None:
-        self.floor = floor
-        self.above = above or Intervals()
-        self.unwritten = Intervals()  # settled since the last row that was written
-
-    def mark(self, offset: int) -> None:
-        self.unwritten.add(offset)
-        if offset != self.floor:
-            if offset > self.floor:  # else a commit of the cursor was faster
-                self.above.add(offset)
-        elif not self.above:
-            self.floor = offset + 1
-        else:
-            self._raise(offset + 1)
-
-    def mark_range(self, start: int, end: int) -> None:
-        self.unwritten.add_range(start, end)
-        self.above.add_range(start, end)
-        self._raise(self.floor)
-
-    def _raise(self, floor: int) -> None:
-        self.floor = self.above.end_of(floor)
-        self.above.discard_below(self.floor)
-
-    def __contains__(self, offset: int) -> bool:
-        return offset < self.floor or offset in self.above
-
-
-class Journal(Protocol):
-    """Where a cursor's changes are written down, with the next commit."""
-
-    def note(self, cursor: Cursor) -> None:
-        """Its settled offsets, or its lease, changed."""
-
-    def note_failure(
-        self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
-    ) -> None:
-        """A delivery failed."""
-
-
-class Policy(Protocol):
-    """What the queue does with what cannot simply be delivered."""
-
-    name: str
-
-    def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
-    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...
-    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
-        """It failed more often than the queue allows."""
-
-    def on_delayed(self, cursor: Cursor, when: float) -> None:
-        """Something becomes ready at `when`: call `cursor.pump` then."""
-
-    def on_due(self, cursor: Cursor, when: float) -> None:
-        """A consumer has until `when` to settle: call `cursor.fail_overdue` then."""
-
-    def on_returned(self, cursor: Cursor) -> None:
-        """Something went back to its place."""
 
 
 class Cursor:
@@ -101,10 +39,14 @@ class Cursor:
         "_due",
         "_excluded",
         "_is_due_watched",
+        "_is_unfinished",
         "_line",
+        "_looks",
         "_pumping",
         "_released",
+        "_selections",
         "ack_timeout",
+        "begun",
         "budget",
         "clock",
         "consumers",
@@ -165,6 +107,8 @@ class Cursor:
         self.requeues = requeues  # False: a stream, or a queue that is gone: nothing comes back
         self.consumers: list[Consumer] = []
         self.in_flight = 0
+        # Offsets whose delivery was begun and must be completed: they do not expire any more.
+        self.begun: set[int] = set()
         self.seq = 0  # rows written since the last full one
         self._line = Line()
         # flagged as redelivered, not counted; a count of 0 is how the journal says the same
@@ -179,6 +123,9 @@ class Cursor:
         self._is_due_watched = False
         self._pumping = False
         self._again = False
+        self._selections: list[Selection] = []  # of consumers that have a filter
+        self._looks = 0  # that filters may still take in this turn
+        self._is_unfinished = False  # they have used them up, and a next turn is planned
         self.ready = ready(self)
         self.recovered_mark = 0 if journal is None else min(lease, self.ready.tail)
 
@@ -190,6 +137,11 @@ class Cursor:
 
     def add_consumer(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
         consumer = Consumer(self, sink, spec)
+        if spec.accepts is not None:
+            consumer.selection = Selection(
+                spec.accepts, self.ready, self.pump, is_stored=bool(self.queue_id)
+            )
+            self._selections.append(consumer.selection)
         self.consumers.append(consumer)
         return consumer
 
@@ -216,6 +168,8 @@ class Cursor:
         consumer.is_closed = True
         self._line.leave(consumer)
         self.consumers.remove(consumer)
+        if consumer.selection is not None:
+            self._selections.remove(consumer.selection)
         if self.single_active and self.active is not None:
             self.stand_in_line(self.active)
 
@@ -230,6 +184,8 @@ class Cursor:
     def arrive(self, entries: list[Entry]) -> None:
         """Committed: these may be handed out now."""
         self.ready.arrive(entries)
+        for selection in self._selections:
+            selection.arrive(entries)
         self.pump()
 
     def pump(self) -> None:
@@ -238,6 +194,8 @@ class Cursor:
             self._again = True
             return
         self._pumping = True
+        self._looks = LOOKS
+        self._is_unfinished = False
         try:
             self._again = True
             while self._again:
@@ -262,8 +220,11 @@ class Cursor:
             done = consumer.on_drained
             if done is None:
                 continue
-            barred = sum(consumer in others for others in self._excluded.values())
-            is_empty = count <= barred
+            if consumer.selection is not None:
+                is_empty = consumer.selection.is_done
+            else:
+                barred = sum(consumer in others for others in self._excluded.values())
+                is_empty = count <= barred
             is_idle = self.single_active and consumer is not self.active
             if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
                 consumer.on_drained = None
@@ -282,7 +243,7 @@ class Cursor:
             if consumer is None:
                 break
             entry = self._take(consumer, now)
-            if entry is None and self._excluded:  # another may be asked
+            if entry is None and (self._excluded or self._selections):  # another may be asked
                 self._line.leave(consumer)
                 passed.append(consumer)
                 continue
@@ -352,10 +313,12 @@ class Cursor:
 
     def _take(self, consumer: Consumer, now: float) -> Entry | None:
         """The next entry for this consumer that is neither expired nor delayed."""
+        if consumer.selection is not None:
+            return self._take_selected(consumer, consumer.selection, now)
         passed_over: list[Entry] = []
         found: Entry | None = None
         while (entry := self.ready.take()) is not None:
-            if entry.expires_at is not None and entry.expires_at <= now:
+            if entry.expires_at is not None and self.has_expired(entry, now):
                 self.policy.on_expired(self, entry)
             elif entry.not_before is not None and entry.not_before > now:
                 self._delay(entry, entry.not_before)
@@ -371,6 +334,57 @@ class Cursor:
         for entry in passed_over:
             self.ready.give_back(entry)
         return found
+
+    def has_expired(self, entry: Entry, now: float) -> bool:
+        """It may not be handed out any more. One whose delivery was begun never expires."""
+        if self.begun and entry.offset in self.begun:
+            entry.expires_at = None
+            return False
+        return entry.expires_at is not None and entry.expires_at <= now
+
+    def _take_selected(self, consumer: Consumer, selection: Selection, now: float) -> Entry | None:
+        """The same for a consumer with a filter: what it refuses stays in its place for others."""
+        while self._looks > 0:
+            entry = selection.take()
+            if entry is None:
+                return None
+            self._looks -= 1
+            is_expired = self.has_expired(entry, now)
+            not_before = entry.not_before or 0.0
+            if not is_expired and not_before <= now:
+                if self._excluded and consumer in self._excluded.get(entry.offset, ()):
+                    continue
+                if not selection.accepts(entry.message):
+                    self._pass_by(entry)
+                    continue
+                if entry.offset >= self.lease:
+                    selection.give_back(entry)
+                    self._ask_lease(entry.offset)
+                    return None
+            if not self.ready.claim(entry):
+                continue  # somebody else has it, or had it
+            if is_expired:
+                self.policy.on_expired(self, entry)
+            elif not_before > now:
+                self._delay(entry, not_before)
+            else:
+                return entry
+        if not self._is_unfinished:
+            self._is_unfinished = True
+            self.policy.on_unfinished(self)
+        return None
+
+    def _pass_by(self, entry: Entry) -> None:
+        """Of a stream, what nobody in the group wants counts as read: the group's cursor moves on,
+        and what is written down of it stays small."""
+        if self.requeues:
+            return
+        for consumer in self.consumers:
+            selection = consumer.selection
+            if selection is None or selection.accepts(entry.message):
+                return
+        if self.ready.claim(entry):
+            self.drop(entry)
 
     def _ask_lease(self, offset: int) -> None:
         if self.lease_asked <= offset and self.journal is not None:
@@ -393,7 +407,7 @@ class Cursor:
             self.lease_asked = 0  # nothing is left to suspect: those that came back are named
             self._note_flags(self.journal)
         elif isinstance(self.ready, FifoReady):
-            self.lease_asked = min(self.lease_asked, self.ready.next)
+            self.lease_asked = min(self.lease_asked, self.ready.reach)
         self.seq = WRITE_ALL
         self.journal.note(self)
 
@@ -419,9 +433,12 @@ class Cursor:
             entry = self._delayed_entries.pop(offset, None)
             if isinstance(entry, Entry):
                 entry.not_before = None
-                self.ready.give_back(entry)
+                self._give_back(entry)
             elif entry is not None:
-                self.ready.give_back_offset(offset, *entry)
+                priority, size = entry
+                self.ready.give_back_offset(offset, priority, size)
+                for selection in self._selections:
+                    selection.on_returned_offset(offset, priority)
         if self._delayed:
             self.policy.on_delayed(self, self._delayed[0][0])
 
@@ -509,7 +526,7 @@ class Cursor:
         if verdict.delay > 0:
             self._delay(delivery.entry, self.clock() + verdict.delay)
         else:
-            self.ready.give_back(delivery.entry)
+            self._give_back(delivery.entry)
         self.policy.on_returned(self)
         self._again = True
 
@@ -517,8 +534,14 @@ class Cursor:
         """An entry that was on its way elsewhere could not go."""
         if was_delivered:
             self._released.add(entry.offset)
-        self.ready.give_back(entry)
+        self._give_back(entry)
         self.pump()
+
+    def _give_back(self, entry: Entry) -> None:
+        """It is ready, for whoever wants it."""
+        self.ready.give_back(entry)
+        for selection in self._selections:
+            selection.on_returned(entry)
 
     def drop(self, entry: Entry) -> None:
         """An entry that is neither ready nor in flight leaves the queue for good."""
@@ -527,6 +550,8 @@ class Cursor:
 
     def _forget(self, entry: Entry) -> None:
         self._release_memory(entry)
+        if self.begun:
+            self.begun.discard(entry.offset)
         if self.failures or self._released or self._excluded:
             self.failures.pop(entry.offset, None)
             self._released.discard(entry.offset)
@@ -546,6 +571,8 @@ class Cursor:
         """Drops all that is ready or delayed; what is in flight stays with its consumers."""
         count = self.ready.count() + len(self._delayed_entries)
         ranges = self.ready.clear() + [(o, o + 1) for o in self._delayed_entries]
+        for selection in self._selections:
+            selection.clear()
         for entry in self._delayed_entries.values():
             if isinstance(entry, Entry):
                 self._release_memory(entry)

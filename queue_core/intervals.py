@@ -36,6 +36,10 @@ class Intervals:
     def size(self) -> int:
         return sum(self._ends) - sum(self._starts)
 
+    def size_between(self, start: int, end: int) -> int:
+        """How many of [start, end) are in the set."""
+        return max(0, end - start) - sum(after - before for before, after in self.gaps(start, end))
+
     def add(self, offset: int) -> None:
         ends = self._ends
         if ends and ends[-1] == offset:  # settled in order: the usual case

@@ -5,9 +5,9 @@ Knows the offsets of all that is ready, as ranges, and keeps in memory what the 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from queue_core.consumers import Entry
 from queue_core.ready import LEAST, Budget, Source, by_offset, cost
@@ -66,7 +66,7 @@ class PriorityReady:
 
     def give_back_offset(self, offset: int, priority: int, size: int = 0) -> None:
         """Knows of it, without having it in memory."""
-        self._levels[min(priority, len(self._levels) - 1)].add(offset)
+        self._level(priority).add(offset)
         self._count += 1
         self.bytes += size
 
@@ -126,6 +126,34 @@ class PriorityReady:
                 self._budget.used -= cost(entry) if self._source is not None else 0
         return taken
 
+    def claim(self, entry: Entry) -> bool:
+        if not self._level(entry.message.priority or 0).discard(entry.offset):
+            return False
+        self._count -= 1
+        self.bytes -= entry.message.size()
+        if self._entries.pop(entry.offset, None) is None and self._source is not None:
+            self._budget.used += cost(entry)
+        return True
+
+    def knows(self, offset: int, priority: int) -> bool:
+        return offset in self._level(priority)
+
+    def view(self, budget: Budget, on_more: Callable[[], None]) -> PriorityReady:
+        view = PriorityReady(len(self._levels) - 1, self.tail, budget, self._source, on_more)
+        for mine, copied in zip(self._levels, view._levels, strict=True):
+            copied.extend(mine.ranges())
+        view._count = self._count
+        if self._source is None:
+            view._entries.update(self._entries)
+        return view
+
+    def keep_only(self, is_wanted: Callable[[int, int], bool]) -> None:
+        held = self._entries.values()
+        self.withdraw([e.offset for e in held if not is_wanted(e.offset, e.message.priority or 0)])
+
+    def _level(self, priority: int) -> Offsets:
+        return self._levels[min(priority, len(self._levels) - 1)]
+
     def _fetch(self, level: Offsets) -> None:
         if self._fetching or self._source is None:
             return
@@ -160,6 +188,18 @@ class Offsets:
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
+
+    def __contains__(self, offset: int) -> bool:
+        i = self._at(offset)
+        return i >= 0 and offset < self._ranges[i][1]
+
+    def _at(self, offset: int) -> int:
+        """Which range starts last at the offset or before; -1: none does."""
+        return bisect_right(self._ranges, offset, key=_start) - 1
+
+    def extend(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """More, in order, and behind all that is in it."""
+        self._ranges.extend([start, end] for start, end in ranges)
 
     def among(self, offsets: list[int]) -> set[int]:
         """Those of the offsets, which are in order, that are in it."""
@@ -203,15 +243,15 @@ class Offsets:
             self._ranges.popleft()
 
     def discard(self, offset: int) -> bool:
-        for i, (start, end) in enumerate(self._ranges):
-            if start <= offset < end:
-                left, right = [start, offset], [offset + 1, end]
-                del self._ranges[i]
-                for piece in (right, left):
-                    if piece[0] < piece[1]:
-                        self._ranges.insert(i, piece)
-                return True
-        return False
+        i = self._at(offset)
+        if i < 0 or offset >= self._ranges[i][1]:
+            return False
+        start, end = self._ranges[i]
+        del self._ranges[i]
+        for piece in ([offset + 1, end], [start, offset]):
+            if piece[0] < piece[1]:
+                self._ranges.insert(i, piece)
+        return True
 
     def take_first(self, count: int) -> list[int]:
         """The first offsets, left in place."""
@@ -221,3 +261,7 @@ class Offsets:
             if len(found) >= count:
                 break
         return found
+
+
+def _start(span: list[int]) -> int:
+    return span[0]

@@ -7,6 +7,7 @@ door, in `streams`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -14,12 +15,14 @@ from typing import Final, Protocol
 from queue_core.agenda import Agenda, Appointment
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.counters import Counters
-from queue_core.cursor import HIDDEN, Cursor, Journal, Settled
+from queue_core.cursor import HIDDEN, Cursor
+from queue_core.cursor_ports import Journal
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.priorities import PriorityReady
 from queue_core.ready import Budget, FifoReady, Ready, Source
+from queue_core.settled import Settled
 from queue_core.specs import Overflow, QueueSpec
 
 EPHEMERAL_BYTES: Final = 64 * 1024 * 1024  # an ephemeral queue without limits of its own
@@ -191,6 +194,9 @@ class CompetingQueue:
         if self._may_expire and self._expiry is None:
             self._watch_expiry()
 
+    def on_unfinished(self, cursor: Cursor) -> None:
+        asyncio.get_running_loop().call_soon(cursor.pump)
+
     def on_more(self) -> None:
         """Entries were read back."""
         self.cursor.pump()
@@ -218,7 +224,7 @@ class CompetingQueue:
             return
         now, ready = self.house.clock(), self.cursor.ready
         while (head := ready.head()) is not None:
-            if head.expires_at is None or head.expires_at > now:
+            if not self.cursor.has_expired(head, now):
                 break
             taken = ready.take()
             if taken is not None:
@@ -272,6 +278,7 @@ class EphemeralQueue(CompetingQueue):
                 and consumer.is_waiting
                 and consumer.credit > 0
                 and not cursor.ready.count()
+                and consumer.selection is None
             ):
                 self.house.counters.delivered += 1
                 consumer.sink.deliver_direct(consumer, message, options)

@@ -2,14 +2,16 @@
 
 Only a bounded part of a stored queue is in memory. `FifoReady` keeps a run of entries that starts
 at the next offset to hand out; what did not fit is read back in chunks. A returned message goes
-back to its own place: before everything that was never handed out.
+back to its own place. What a consumer with a filter takes from the middle (`claim`) leaves a mark
+there, and its entry stays in the run until the run reaches it, or half of the run is such.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heappop, heappush, nsmallest
 from typing import Final, Protocol
 
 from queue_core.consumers import Entry
@@ -19,6 +21,8 @@ CHUNK: Final = 1000  # entries a read-back asks for at most
 LOW: Final = 500  # entries left in the run when the next chunk is asked for
 ENTRY_OVERHEAD: Final = 512  # bytes of Python objects around a message
 LEAST: Final = 16  # entries that a queue may always hold, however tight memory is
+SLACK: Final = 64  # marks and doubles that may always wait to be cleared away
+PASSED: Final = 1000  # marks passed before they are forgotten: the list of them is long
 
 
 class Source(Protocol):
@@ -98,21 +102,38 @@ class Ready(Protocol):
         """Takes out those of the offsets that are ready, wherever they stand; which they were.
         `bytes` goes down by those in memory: the size of the rest whoever reads them knows."""
 
+    def claim(self, entry: Entry) -> bool:
+        """Takes out this one, wherever it stands; False when it is not ready any more. The caller
+        has it from a `view`, and holds its memory from now on."""
+
+    def knows(self, offset: int, priority: int) -> bool:
+        """Whether it is ready here."""
+
+    def view(self, budget: Budget, on_more: Callable[[], None]) -> Ready:
+        """The same, for somebody who looks through it at a pace, and with memory, of his own."""
+
+    def keep_only(self, is_wanted: Callable[[int, int], bool]) -> None:
+        """Of a view of what is all in memory: forgets the rest, told by offset and priority."""
+
 
 class FifoReady:
     """By offset."""
 
     __slots__ = (
+        "_back",
         "_budget",
+        "_claimed_end",
         "_fetching",
         "_gone",
+        "_gone_count",
         "_largest",
+        "_passed",
         "_returned",
-        "_returned_entries",
         "_run",
         "_run_end",
         "_side",
         "_source",
+        "_stale",
         "bytes",
         "next",
         "on_more",
@@ -134,15 +155,24 @@ class FifoReady:
         self.on_more = on_more
         self._budget = budget
         self._source = source  # None: an ephemeral queue, whose run is all there is
-        # Settled above `start` in an earlier life, or withdrawn: to be passed over.
+        # Settled above `start` in an earlier life, or taken from the middle: to be passed over.
         self._gone = Intervals(gone or ())
+        self._gone_count = self._gone.size()  # of them, those at `next` or above
+        self._passed = 0
+        self._claimed_end = start
         self._run: deque[Entry] = deque()
         self._run_end = start  # the run holds all of [next, run_end) that is not gone
+        self._stale = 0  # entries in the run that are gone
         self._fetching = False
         self._largest = 0  # cost of the largest entry that was read back last
         self._side: list[Entry] = []  # what arrives while a chunk is being read
-        self._returned: list[int] = []  # heap of offsets below `next`
-        self._returned_entries: dict[int, Entry] = {}
+        self._back: dict[int, Entry | None] = {}  # what came back; None: not in memory
+        self._returned: list[int] = []  # heap of their offsets, and of some that left again
+
+    @property
+    def reach(self) -> int:
+        """All that was ever handed out lies below."""
+        return max(self.next, self._claimed_end)
 
     # --- in
 
@@ -174,106 +204,208 @@ class FifoReady:
             run.append(entry)
             self._run_end = entry.offset + 1
 
+    def _keep_side(self) -> None:
+        """What arrived while a chunk was being read."""
+        side, self._side = self._side, []
+        if side and side[0].offset == self._run_end:
+            if self._gone_count:
+                end = side[-1].offset + 1
+                side = [entry for entry in side if entry.offset not in self._gone]
+                if not side:
+                    self._run_end = end
+            self._keep(side)
+
     def give_back(self, entry: Entry) -> None:
-        heappush(self._returned, entry.offset)
+        offset = entry.offset
+        self._push(offset)
         self.bytes += entry.message.size()
         if self._source is None or self._budget.has_room():
-            self._returned_entries[entry.offset] = entry
+            self._back[offset] = entry
         else:
+            self._back[offset] = None
             self._budget.used -= cost(entry)
 
     def give_back_offset(self, offset: int, priority: int, size: int = 0) -> None:
-        heappush(self._returned, offset)
+        self._push(offset)
+        self._back[offset] = None
         self.bytes += size
+
+    def _push(self, offset: int) -> None:
+        heappush(self._returned, offset)
+        if len(self._returned) > 2 * len(self._back) + SLACK:
+            self._returned = sorted({*self._back, offset})
 
     # --- out
 
     def take(self) -> Entry | None:
-        if self._returned:
+        if self._back and self._is_returned_first():
             return self._take_returned()
         run = self._run
+        if self._stale:
+            self._skip_stale()
         if len(run) < LOW and self._run_end < self.tail and not self._fetching:
             self._fetch()
         if not run:
             return None
         entry = run.popleft()
-        self.next = entry.offset + 1
+        offset = entry.offset
+        if offset != self.next:
+            self._pass(offset)
+        self.next = offset + 1
         self.bytes -= len(entry.message.body) + len(entry.message.native)
         return entry
 
     def head(self) -> Entry | None:
-        if self._returned:
-            entry = self._returned_entries.get(self._returned[0])
+        if self._back and self._is_returned_first():
+            entry = self._back[self._returned[0]]
             if entry is None:
                 self._fetch_returned()
             return entry
+        if self._stale:
+            self._skip_stale()
         if self._run:
             return self._run[0]
         if self._run_end < self.tail and not self._fetching:
             self._fetch()
         return None
 
+    def _is_returned_first(self) -> bool:
+        """What came back may have been taken from the middle, and then returns to there."""
+        returned = self._returned
+        while returned[0] not in self._back:
+            heappop(returned)
+        first = returned[0]
+        if first < self.next:
+            return True
+        if self._stale:
+            self._skip_stale()
+        if self._run:
+            return first < self._run[0].offset
+        return self._run_end >= self.tail or first < self._run_end
+
     def _take_returned(self) -> Entry | None:
         offset = self._returned[0]
-        entry = self._returned_entries.pop(offset, None)
+        entry = self._back[offset]
         if entry is None:
             self._fetch_returned()
             return None
         heappop(self._returned)
+        del self._back[offset]
         self.bytes -= entry.message.size()
         return entry
 
+    def _pass(self, offset: int) -> None:
+        """What lies between `next` and this one is gone."""
+        if self._gone_count:
+            self._gone_count -= self._gone.size_between(self.next, offset)
+            self._passed += 1
+            if self._passed >= PASSED or not self._gone_count:
+                self._gone.discard_below(offset)
+                self._passed = 0
+
+    def claim(self, entry: Entry) -> bool:
+        offset = entry.offset
+        if offset in self._back:
+            is_held = self._back.pop(offset) is not None
+        elif self.next <= offset < self.tail and offset not in self._gone:
+            is_held = offset < self._run_end
+            self._mark_gone(offset)
+            self._claimed_end = max(self._claimed_end, offset + 1)
+        else:
+            return False
+        self.bytes -= entry.message.size()
+        if not is_held and self._source is not None:
+            self._budget.used += cost(entry)
+        return True
+
+    def _mark_gone(self, offset: int) -> None:
+        self._gone.add_range(offset, offset + 1)
+        self._gone_count += 1
+        if offset < self._run_end:
+            self._stale += 1
+            if self._stale > SLACK and 2 * self._stale > len(self._run):
+                self._run = deque(e for e in self._run if e.offset not in self._gone)
+                self._stale = 0
+
+    def _skip_stale(self) -> None:
+        run = self._run
+        while self._stale and run and run[0].offset in self._gone:
+            run.popleft()
+            self._stale -= 1
+
+    def knows(self, offset: int, priority: int) -> bool:
+        return offset in self._back or (
+            self.next <= offset < self.tail and offset not in self._gone
+        )
+
     def count(self) -> int:
-        if self._source is None:
-            return len(self._run) + len(self._returned)
-        waiting = self.tail - self.next
-        if self._gone:
-            waiting = sum(end - start for start, end in self._gone.gaps(self.next, self.tail))
-        return waiting + len(self._returned)
+        return self.tail - self.next - self._gone_count + len(self._back)
 
     def peek(self, start: int, limit: int) -> list[Entry]:
-        held = [*self._returned_entries.values(), *self._run]
+        held = [entry for entry in self._back.values() if entry is not None]
+        held += [entry for entry in self._run if entry.offset not in self._gone]
         return sorted((e for e in held if e.offset >= start), key=by_offset)[:limit]
 
     def clear(self) -> list[tuple[int, int]]:
-        ranges = [(offset, offset + 1) for offset in self._returned]
-        ranges += [(self.next, self.tail)] if self.next < self.tail else []
+        ranges = [(offset, offset + 1) for offset in self._back]
+        ranges += self._gone.gaps(self.next, self.tail)
         if self._source is not None:
-            self._budget.used -= sum(map(cost, self._run))
-            self._budget.used -= sum(map(cost, self._returned_entries.values()))
+            self._budget.used -= sum(cost(e) for e in self._run if e.offset not in self._gone)
+            self._budget.used -= sum(cost(e) for e in self._back.values() if e is not None)
         self._run.clear()
         self._side.clear()
         self._returned.clear()
-        self._returned_entries.clear()
+        self._back.clear()
         self.next = self._run_end = self.tail
+        self._gone = Intervals()
+        self._gone_count = self._stale = self._passed = 0
         self.bytes = 0
         return ranges
 
     def offsets_below(self, mark: int) -> list[int]:
         waiting = self._gone.gaps(self.next, min(mark, self.tail))
         untouched = [offset for start, end in waiting for offset in range(start, end)]
-        return [offset for offset in self._returned if offset < mark] + untouched
+        return [offset for offset in self._back if offset < mark] + untouched
 
     def withdraw(self, offsets: list[int]) -> list[int]:
-        wanted, returned = set(offsets), set(self._returned)
-        taken = {o for o in wanted if self.next <= o < self.tail and o not in self._gone}
+        taken = [offset for offset in sorted(set(offsets)) if self.knows(offset, 0)]
         for offset in taken:
-            self._gone.add_range(offset, offset + 1)
-        for entry in [e for e in self._run if e.offset in taken]:
-            self._run.remove(entry)
-            self._forget(entry)
-        for offset in wanted & returned:
-            taken.add(offset)
-            self._returned.remove(offset)
-            if (held := self._returned_entries.pop(offset, None)) is not None:
-                self._forget(held)
-        heapify(self._returned)
-        return sorted(taken)
+            if offset in self._back:
+                entry = self._back.pop(offset)
+            else:
+                entry = self._in_run(offset)
+                self._mark_gone(offset)
+            if entry is not None:
+                self.bytes -= entry.message.size()
+                if self._source is not None:
+                    self._budget.used -= cost(entry)
+        return taken
 
-    def _forget(self, entry: Entry) -> None:
-        self.bytes -= entry.message.size()
-        if self._source is not None:
-            self._budget.used -= cost(entry)
+    def _in_run(self, offset: int) -> Entry | None:
+        run = self._run
+        i = bisect_left(run, offset, key=by_offset)
+        return run[i] if i < len(run) and run[i].offset == offset else None
+
+    # --- another's look at it
+
+    def view(self, budget: Budget, on_more: Callable[[], None]) -> FifoReady:
+        view = FifoReady(self.next, self.tail, budget, self._source, on_more, self._gone)
+        if self._source is None:
+            view._run.extend(entry for entry in self._run if entry.offset not in self._gone)
+            view._run_end = self.tail
+            for entry in self._back.values():
+                if entry is not None:
+                    view.give_back(entry)
+        else:
+            for offset in self._back:
+                view.give_back_offset(offset, 0)
+        return view
+
+    def keep_only(self, is_wanted: Callable[[int, int], bool]) -> None:
+        for offset in [entry.offset for entry in self._run if not is_wanted(entry.offset, 0)]:
+            if offset not in self._gone:
+                self._mark_gone(offset)
+        self._back = {offset: e for offset, e in self._back.items() if is_wanted(offset, 0)}
 
     # --- reading back
 
@@ -295,24 +427,23 @@ class FifoReady:
         self._largest = max(map(cost, entries), default=self._largest)
         run_end = end if len(entries) < limit else entries[-1].offset + 1
         self._run_end = max(run_end, self._run_end)
-        if self._gone or (entries and entries[0].offset < self.next):
+        if self._gone_count or (entries and entries[0].offset < self.next):
             # purged, or gone otherwise, while it was being read
             entries = [e for e in entries if e.offset >= self.next and e.offset not in self._gone]
         self._run.extend(entries)
         self._budget.used += sum([cost(entry) for entry in entries])
-        side, self._side = self._side, []
-        if side and side[0].offset == self._run_end:
-            self._keep(side)
-        if not self._run:
-            self.next = max(self.next, self._run_end)
+        self._keep_side()
+        if not self._run and self._run_end > self.next:
+            self._pass(self._run_end)
+            self.next = self._run_end
         self.on_more()
 
     def _fetch_returned(self) -> None:
         if self._fetching or self._source is None:
             return
         self._fetching = True
-        first = nsmallest(self._budget.chunk(self._largest), self._returned)
-        missing = [offset for offset in first if offset not in self._returned_entries]
+        first = nsmallest(self._budget.chunk(self._largest), self._back)
+        missing = [offset for offset in first if self._back[offset] is None]
 
         def done(entries: list[Entry]) -> None:
             self._on_fetched_returned(entries, missing)
@@ -322,15 +453,11 @@ class FifoReady:
     def _on_fetched_returned(self, entries: list[Entry], missing: list[int]) -> None:
         self._fetching = False
         self._largest = max(map(cost, entries), default=self._largest)
-        wanted = set(self._returned)
         for entry in entries:
-            if entry.offset in wanted and entry.offset not in self._returned_entries:
-                self._returned_entries[entry.offset] = entry
+            if entry.offset in self._back and self._back[entry.offset] is None:
+                self._back[entry.offset] = entry
                 self._budget.used += cost(entry)
-        lost = set(missing) - {entry.offset for entry in entries}
-        if lost:  # taken away from the table by hand: nothing to wait for
-            self._returned = sorted(wanted - lost)
-        side, self._side = self._side, []
-        if side and side[0].offset == self._run_end:
-            self._keep(side)
+        for offset in set(missing) - {entry.offset for entry in entries}:
+            self._back.pop(offset, None)  # taken away by hand: nothing to wait for
+        self._keep_side()
         self.on_more()

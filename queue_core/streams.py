@@ -7,16 +7,18 @@ joined anew. What is old goes by retention, in whole segments; see `store.segmen
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
-from queue_core.cursor import HIDDEN, Cursor, Settled
+from queue_core.cursor import HIDDEN, Cursor
 from queue_core.errors import InvalidArgument, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.queues import Appends, House, QueueCounts
 from queue_core.ready import FifoReady, Ready, Source
+from queue_core.settled import Settled
 from queue_core.specs import QueueSpec, is_storable
 
 
@@ -211,6 +213,9 @@ class StreamQueue:
 
     def on_due(self, cursor: Cursor, when: float) -> None:
         """Never: nobody has to hurry with a stream."""
+
+    def on_unfinished(self, cursor: Cursor) -> None:
+        asyncio.get_running_loop().call_soon(cursor.pump)
 
     def on_returned(self, cursor: Cursor) -> None:
         """Never: a stream requeues nothing."""

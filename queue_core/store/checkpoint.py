@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import asyncpg
 
-from queue_core.cursor import Settled
 from queue_core.message import utc
 from queue_core.queues import ClassicQueue
+from queue_core.settled import Settled
 from queue_core.store import statements
 from queue_core.store.stored import QueueStore
 from queue_core.streams import StreamQueue
@@ -34,7 +34,10 @@ class Checkpoint:
                 continue
             cursor = queue.cursor
             settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease_asked))
-            delays = self._queues.delays.get(queue_id, {}) | cursor.delays()
+            found = self._queues.delays.get(queue_id, {})
+            for offset in [offset for offset in found if offset in cursor.settled]:
+                del found[offset]
+            delays = found | cursor.delays()
             for offset, count in ({**dict.fromkeys(delays, 0), **cursor.failures}).items():
                 until = delays.get(offset)
                 failures.append(statements.redelivery_row(queue_id, offset, count, until, ""))

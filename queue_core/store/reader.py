@@ -171,7 +171,8 @@ class LogSource:
                 log.warning("cannot read back from queue %s: %s", self._log.queue_id, error)
                 await asyncio.sleep(RETRY)
         for entry in entries if self.delays else ():
-            entry.not_before = self.delays.pop(entry.offset, entry.not_before)
+            # not popped: a consumer with a filter may read it, too, and before all others
+            entry.not_before = self.delays.get(entry.offset, entry.not_before)
         for entry in entries if self._log.is_stream else ():
             entry.expires_at = None  # the message says so to its consumers; the log keeps it
         done(entries)

@@ -11,7 +11,7 @@ from typing import Final
 
 import asyncpg
 
-from queue_core.cursor import Settled
+from queue_core.settled import Settled
 from queue_core.store.segments import Segment
 
 SEGMENTS: Final = """

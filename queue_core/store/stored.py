@@ -8,10 +8,10 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.consumers import Entry
-from queue_core.cursor import Settled
 from queue_core.log import Log
 from queue_core.priorities import PriorityReady
 from queue_core.queues import ClassicQueue, Window
+from queue_core.settled import Settled
 from queue_core.specs import QueueKind, QueueSpec
 from queue_core.store.definitions import DefinitionStore
 from queue_core.store.reader import Reader

@@ -13,6 +13,7 @@ from queue_core import queues
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.ready import LEAST
+from queue_core.selection import LOOK_AHEAD
 from tests.store.managers import House
 
 
@@ -133,3 +134,46 @@ async def test_dead_letters_that_were_not_in_memory_leave_no_bytes_behind(
     while await db.fetchval("SELECT count(*) FROM howdah.command WHERE done_at IS NULL"):
         await house.flushed()
     assert (dead.cursor.ready.count(), dead.cursor.ready.bytes) == (0, 0)
+
+
+async def test_a_filter_looks_through_more_than_fits_into_memory(house: House) -> None:
+    house.settings = replace(house.settings, cache_bytes=200_000)
+    await house.reopen()
+    queue = await house.queue()
+    for start in range(0, 10_000, 2_000):
+        await house.store("q", *[b"%d" % number for number in range(start, start + 2_000)])
+    most = 0
+
+    def is_wanted(message: Message) -> bool:
+        nonlocal most
+        assert consumer.selection is not None
+        most = max(most, consumer.selection._budget.used + queue.cursor.budget.used)
+        return int(message.body) % 2_500 == 2_499
+
+    inbox, consumer = await house.consume("q", credit=10, replenish=False, accepts=is_wanted)
+    drained = asyncio.Event()
+    consumer.drain(drained.set)
+    async with asyncio.timeout(60):
+        await drained.wait()
+    assert inbox.offsets == [2_499, 4_999, 7_499, 9_999]
+    assert most < 3 * LOOK_AHEAD
+    house.vhost.settle(inbox.deliveries, ACCEPTED)
+    assert queue.counts().ready == 9_996
+    await house.flushed()
+    await house.crash_and_reopen()
+    rest, _ = await house.consume("q", ACCEPTED)
+    left = [int(delivery.message.body) for delivery in await rest.has(9_996)]
+    assert left == [number for number in range(10_000) if number % 2_500 != 2_499]
+
+
+async def test_what_a_filter_passed_over_is_not_flagged_after_an_orderly_end(house: House) -> None:
+    await house.queue()
+    inbox, consumer = await house.consume(
+        "q", credit=1, accepts=lambda message: message.body == b"3"
+    )
+    await house.store("q", b"1", b"2", b"3", b"4")
+    await inbox.has(1)
+    house.vhost.end_consumer(consumer, FAILED)
+    await house.reopen()
+    flags = [(d.message.body, d.redelivered, d.failures) for d in await house.drain()]
+    assert flags == [(b"1", False, 0), (b"2", False, 0), (b"3", True, 1), (b"4", False, 0)]

@@ -319,3 +319,21 @@ async def test_the_room_of_a_deleted_stream_is_given_back(
     await house.vhost.delete_queue("s")
     await house.upkeep()
     assert await db.fetchval(count, stream.log.queue_id) == 0
+
+
+async def test_a_group_moves_on_over_what_its_filter_refuses(house: House) -> None:
+    await house.stream()
+    await house.store("s", *numbered(0, 3_000))
+
+    def is_wanted(message: Message) -> bool:
+        return int(message.body) % 1_000 == 999
+
+    inbox, consumer = await house.consume("s", ACCEPTED, group="g", start=FIRST, accepts=is_wanted)
+    assert bodies(await inbox.has(3)) == [b"999", b"1999", b"2999"]
+    assert await committed(house, "g") == 3_000
+    await house.store("s", b"3000", b"3999")
+    await inbox.has(4)
+    house.vhost.end_consumer(consumer, FAILED)
+    await house.crash_and_reopen()
+    everyone, _ = await house.consume("s", ACCEPTED, start=Position(offset=3_000))
+    assert bodies(await everyone.has(2)) == [b"3000", b"3999"]  # other readers see all of it

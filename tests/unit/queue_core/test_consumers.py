@@ -2,92 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, SharedCredit
-from queue_core.counters import Counters
-from queue_core.cursor import Cursor
-from queue_core.errors import CoreError
-from queue_core.message import Message
+from queue_core.consumers import SharedCredit
 from queue_core.outcomes import ACCEPTED, RELEASED, Outcome, Verdict
-from queue_core.ready import Budget, FifoReady
-
-
-class Basket:
-    def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-
-    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        self.deliveries += deliveries
-
-    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        raise AssertionError("not the short way")
-
-    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        raise AssertionError(str(reason))
-
-    @property
-    def offsets(self) -> list[int]:
-        return [delivery.offset for delivery in self.deliveries]
-
-
-class Rules:
-    """A policy that only takes notes."""
-
-    name = "q"
-
-    def __init__(self) -> None:
-        self.due: list[float] = []
-
-    def on_expired(self, cursor: Cursor, entry: Entry) -> None:
-        cursor.drop(entry)
-
-    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
-        cursor.drop(entry)
-
-    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
-        cursor.drop(entry)
-
-    def on_delayed(self, cursor: Cursor, when: float) -> None:
-        """Nobody waits here."""
-
-    def on_returned(self, cursor: Cursor) -> None:
-        """Nobody counts here."""
-
-    def on_due(self, cursor: Cursor, when: float) -> None:
-        self.due.append(when)
-
-
-class Scene:
-    """A cursor over entries in memory, at a time that the test tells."""
-
-    def __init__(self, *, ack_timeout: float | None = None) -> None:
-        self.now = 0.0
-        self.rules = Rules()
-        budget = Budget(0)
-        ready: Callable[[Cursor], FifoReady] = lambda cursor: FifoReady(  # noqa: E731
-            0, 0, budget, None, cursor.pump
-        )
-        self.cursor = Cursor(
-            self.rules,
-            ready,
-            clock=lambda: self.now,
-            budget=budget,
-            counters=Counters(),
-            ack_timeout=ack_timeout,
-        )
-        self.tail = 0
-
-    def arrive(self, count: int) -> None:
-        entries = [Entry(Message(b"", "", "q"), offset=self.tail + i) for i in range(count)]
-        self.tail += count
-        self.cursor.arrive(entries)
-
-    def consume(self, **spec: object) -> tuple[Basket, Consumer]:
-        basket = Basket()
-        consumer = self.cursor.add_consumer(basket, ConsumerSpec(**spec))  # type: ignore[arg-type]
-        consumer.wake()
-        return basket, consumer
+from tests.unit.queue_core.scenes import Scene
 
 
 def test_equal_consumers_take_turns() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,35 +11,7 @@ from queue_core.intervals import Intervals
 from queue_core.message import Message
 from queue_core.priorities import PriorityReady
 from queue_core.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost
-
-PRIORITIES = 3
-
-
-class Shelf:
-    """A source that answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}
-        self.asked: list[Callable[[], None]] = []
-
-    def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
-        def answer() -> None:
-            found = [self.entries[o] for o in sorted(self.entries) if start <= o < end]
-            done([copy(entry) for entry in found[:limit]])
-
-        self.asked.append(answer)
-
-    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None:
-        found = [self.entries[o] for o in sorted(offsets) if o in self.entries]
-        self.asked.append(lambda: done([copy(entry) for entry in found]))
-
-    def answer_all(self) -> None:
-        while self.asked:
-            self.asked.pop(0)()
-
-
-def copy(entry: Entry) -> Entry:
-    return Entry(entry.message, offset=entry.offset)
+from tests.unit.queue_core.scenes import PRIORITIES, Shelf, copy
 
 
 def entry(offset: int) -> Entry:
