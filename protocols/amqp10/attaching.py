@@ -23,9 +23,11 @@ from protocols.amqp10.nodes import (
     subscription_name,
     supply_of,
 )
-from protocols.amqp10.outgoing import OutgoingLink
+from protocols.amqp10.outgoing import OutgoingLink, outcome_of
+from protocols.amqp10.watching import Asked
 from queue_core.auth import Action
 from queue_core.consumers import ConsumerSpec
+from queue_core.outcomes import Verdict
 from queue_core.streams import StreamQueue
 
 if TYPE_CHECKING:
@@ -38,11 +40,11 @@ TRANSACTION_CAPABILITIES: Final = (
 )
 
 
-async def attach(machine: Machine, handle: Handle) -> None:
+async def attach(machine: Machine, handle: Handle, said: Asked) -> None:
     """Raises Amqp10Error or CoreError: then nothing was answered."""
     asked = engine.attach_of(handle)
     if not asked.is_from_peer:
-        await _attach_out(machine, asked)
+        await _attach_out(machine, asked, outcome_of(said.default_outcome))
     elif asked.target.is_coordinator:
         _attach_coordinator(machine, asked)
     else:
@@ -88,7 +90,7 @@ async def _attach_in(machine: Machine, asked: Attach) -> None:
     link.replenish()
 
 
-async def _attach_out(machine: Machine, asked: Attach) -> None:
+async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) -> None:
     terms, source = machine.terms, asked.source
     if source.copies and source.is_dynamic:
         raise Amqp10Error(NOT_IMPLEMENTED, "a dynamic source has nothing to browse")
@@ -132,6 +134,7 @@ async def _attach_out(machine: Machine, asked: Attach) -> None:
         max_size=asked.max_message_size,
         test=test,
         is_stream=is_stream,
+        default=default,
     )
     if filters.no_local:
         link.no_local = True

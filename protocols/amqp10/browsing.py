@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
 from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import Handle
 from protocols.amqp10.errors import answer
 from protocols.amqp10.nodes import Supply
@@ -44,10 +45,21 @@ class BrowsingLink:
         self.is_open = True
         self._test = test
         self._max_size = max_size
+        self._frame = largest_payload(machine.engine)
         self._offset = 0
         self._next = 0
+        self._drained = 0
         self._flow = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def sent_count(self) -> int:
+        return self._next
+
+    @property
+    def delivery_count(self) -> int:
+        """As the protocol counts: credit that was drained is spent, too."""
+        return self._next + self._drained
 
     def on_flow(self) -> None:
         self._flow.set()
@@ -77,7 +89,7 @@ class BrowsingLink:
             self.machine.wake()
             if not entries:
                 if engine.is_draining(self.handle):
-                    engine.drained(self.handle)
+                    self._drained += engine.drained(self.handle)
                     self.machine.wake()
                 else:
                     asyncio.get_running_loop().call_later(LOOK_AGAIN, self._flow.set)
@@ -90,6 +102,8 @@ class BrowsingLink:
         if self._max_size and len(data) > self._max_size:
             return
         self._next += 1
+        if self._frame and len(data) > self._frame:
+            self.machine.echoing.count_frames(self.session)
         engine.settle(engine.send(self.handle, self._next, data))
 
     def on_settled(self) -> None:

@@ -18,13 +18,13 @@ from protocols.amqp10.errors import (
     UNKNOWN_TRANSACTION,
     Amqp10Error,
 )
-from protocols.amqp10.outgoing import modified
+from protocols.amqp10.outgoing import outcome_of
 from protocols.amqp10.sections import VALUE, section_at, shape_of, split, value_of, written_body
 from protocols.amqp10.types import Described, Malformed, ULong
 from queue_core.consumers import Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
-from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
+from queue_core.outcomes import ACCEPTED, FAILED
 from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -34,16 +34,6 @@ DECLARE: Final = (0x31, "amqp:declare:list")
 DISCHARGE: Final = (0x32, "amqp:discharge:list")
 ACCEPTED_STATE: Final = Described(ULong(0x24), [])
 RELEASED_STATE: Final = Described(ULong(0x26), [])
-OUTCOMES: Final = {
-    0x24: 0x24,
-    0x25: 0x25,
-    0x26: 0x26,
-    0x27: 0x27,
-    "amqp:accepted:list": 0x24,
-    "amqp:rejected:list": 0x25,
-    "amqp:released:list": 0x26,
-    "amqp:modified:list": 0x27,
-}
 
 
 class Work:
@@ -153,7 +143,7 @@ class Coordinator:
         """A receiver's outcome, true when the transaction is."""
         txn_id, outcome = self._state(sent)
         work = self._work(txn_id)
-        work.transaction.settle([delivery], _verdict(outcome))
+        work.transaction.settle([delivery], outcome_of(outcome) or ACCEPTED)
         work.settled.append(delivery)
         del self._machine.outgoing[sent]
         if not engine.is_settled(sent):
@@ -169,25 +159,10 @@ class Coordinator:
         return fields[0], fields[1] if len(fields) > 1 else None
 
 
-def _verdict(outcome: object) -> Verdict:
-    if not isinstance(outcome, Described):
-        return ACCEPTED
-    descriptor = outcome.descriptor
-    code = OUTCOMES.get(descriptor) if isinstance(descriptor, int | str) else None
-    fields = outcome.value if isinstance(outcome.value, list) else []
-    match code:
-        case 0x25:
-            return REJECTED
-        case 0x26:
-            return RELEASED
-        case 0x27:
-            failed, undeliverable = (*fields, None, None)[:2]
-            return modified(failed=failed is True, undeliverable=undeliverable is True)
-    return ACCEPTED
-
-
 class CoordinatorLink:
     """A link on which a client declares and discharges."""
+
+    sent_count = delivery_count = 0  # nothing is sent on it
 
     def __init__(self, machine: Machine, handle: Handle) -> None:
         self._machine = machine

@@ -207,6 +207,11 @@ class Engine:
         return _string(lib.pn_connection_remote_hostname(self.connection)) or ""
 
     @property
+    def peers_max_frame(self) -> int:
+        """0: it takes frames of any size."""
+        return int(lib.pn_transport_get_remote_max_frame(self.transport))
+
+    @property
     def is_closed(self) -> bool:
         """We have said that we close."""
         return bool(lib.pn_connection_state(self.connection) & lib.PN_LOCAL_CLOSED)
@@ -291,7 +296,7 @@ def attach_of(link: Handle) -> Attach:
     return Attach(
         link,
         lib.pn_link_session(link),
-        _string(lib.pn_link_name(link)) or "",
+        name_of(link),
         bool(lib.pn_link_is_receiver(link)),
         _terminus(lib.pn_link_remote_source(link)),
         _terminus(lib.pn_link_remote_target(link)),
@@ -299,6 +304,10 @@ def attach_of(link: Handle) -> Attach:
         int(lib.pn_link_remote_rcv_settle_mode(link)),
         int(lib.pn_link_remote_max_message_size(link)),
     )
+
+
+def name_of(link: Handle) -> str:
+    return _string(lib.pn_link_name(link)) or ""
 
 
 def session_of(link: Handle) -> Handle:

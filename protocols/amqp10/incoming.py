@@ -59,6 +59,8 @@ MAX_PLACES: Final = 1024  # addresses of an anonymous relay that are kept
 class IncomingLink:
     """Implements the core's `Publisher`. `place` is None for the anonymous relay."""
 
+    sent_count = delivery_count = 0  # nothing is sent on it
+
     def __init__(self, machine: Machine, handle: Handle, place: Place | None) -> None:
         self.machine = machine
         self.handle = handle

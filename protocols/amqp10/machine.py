@@ -16,6 +16,7 @@ from protocols.amqp10 import engine as pn
 from protocols.amqp10.attaching import attach
 from protocols.amqp10.browsing import BrowsingLink
 from protocols.amqp10.coordinator import Coordinator, CoordinatorLink
+from protocols.amqp10.echoing import Echoing
 from protocols.amqp10.engine import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN,
@@ -48,6 +49,7 @@ from protocols.amqp10.releasing import Link, Releasing
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services, Terms
 from protocols.amqp10.types import Symbol
+from protocols.amqp10.watching import Watch
 from queue_core.auth import Identity
 from queue_core.consumers import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError
@@ -93,6 +95,8 @@ class Machine:
         self.origin = object()  # marks this connection's messages, for no-local
         self.coordinator = Coordinator(self)
         self.releasing = Releasing(self)
+        self.echoing = Echoing()
+        self._watch = Watch()
         self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
         self.terms: Terms
         self.is_open = False
@@ -117,6 +121,7 @@ class Machine:
 
     def receive(self, data: bytes) -> None:
         """Call `advance` after it."""
+        self._watch.see(data)
         rest = self._input[self._position :]
         self._input, self._position = rest + data if rest else data, 0
 
@@ -130,6 +135,7 @@ class Machine:
                 return command
             if self._position >= len(self._input):
                 self._input, self._position = b"", 0
+                self._watch.forget()
                 return None
             before = self._position
             self._position = engine.push(self._input, before)
@@ -172,9 +178,10 @@ class Machine:
                     pn.advance(link.handle)
                     return link.perform(subject, data)
             elif kind == LINK_FLOW:
-                sender = links.get(subject)
-                if isinstance(sender, SENDERS):
-                    sender.on_flow()
+                found = links.get(subject)
+                if isinstance(found, SENDERS):
+                    found.on_flow()
+                self._look_for_echo(subject)
             else:
                 command = self._on_cold(kind, subject)
                 if command is not None:
@@ -182,6 +189,14 @@ class Machine:
         if isinstance(touched, IncomingLink):
             touched.replenish()
         return None
+
+    def _look_for_echo(self, handle: Handle) -> None:
+        asked = self.echoing.asked(handle)
+        if asked is not None:
+            echo = self._watch.echo(asked.channel, asked.handle)
+            if echo is not None:
+                self.echoing.ask(handle, echo)
+                self.wake()
 
     # --- dispositions
 
@@ -204,7 +219,8 @@ class Machine:
         if state == pn.ACCEPTED:  # not settled: it waits until we have
             self._second.append((sent, delivery))
             return
-        verdict = verdict_of(state, sent)
+        default = delivery.consumer.sink.default  # type: ignore[attr-defined]
+        verdict = verdict_of(state, sent, default)
         if state == pn.MODIFIED:
             annotate(delivery, pn.modification(sent)[2])
         pn.settle(sent)
@@ -297,7 +313,10 @@ class Machine:
             limit = self._settings.max_links
             if len(self.links) + len(self._failed) + len(self.releasing) >= limit:
                 raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
-            await attach(self, handle)
+            is_receiver = pn.is_sender(handle)
+            asked = self._watch.attach(pn.name_of(handle), is_receiver=is_receiver)
+            await attach(self, handle, asked)
+            self.echoing.attach(handle, asked)
         except Amqp10Error as error:
             pn.refuse_link(handle, error.condition, error.text)
         except CoreError as error:
@@ -326,6 +345,7 @@ class Machine:
                     await self._release(link, is_closed=False)
                     pn.free_link(handle)
         await self.releasing.end_session(session)
+        self.echoing.end_session(session)
         pn.end_session(session)
         pn.free_session(session)
         self.wake()
@@ -333,6 +353,7 @@ class Machine:
     async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
         """The link's end in the core, and that of the queue that was only for it."""
         self._settle_accepted()
+        self.echoing.detach(link.handle, pn.session_of(link.handle), link.sent_count)
         if isinstance(link, IncomingLink):
             self.starved.discard(link)
         elif isinstance(link, OutgoingLink):
@@ -376,6 +397,9 @@ class Machine:
 
     def take_output(self) -> bytes:
         data = self.engine.take_output()
+        if self.echoing.is_busy:
+            self.echoing.watch(data)
+            data += self.echoing.answers(self.links)
         if self._stalled:
             for link in list(self._stalled):
                 if pn.waiting_bytes(link.session) < pn.LOW_WATER:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
 from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import SECOND, Handle
-from protocols.amqp10.errors import RESOURCE_DELETED
+from protocols.amqp10.errors import INVALID_FIELD, RESOURCE_DELETED, Amqp10Error
 from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.nodes import Supply
+from protocols.amqp10.types import Described
 from queue_core.consumers import UNLIMITED, Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
@@ -23,6 +25,7 @@ from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, V
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
 
+MANY: Final = 1 << 62
 MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
 
 
@@ -41,6 +44,7 @@ class OutgoingLink:
         max_size: int,
         test: Callable[[Message], bool] | None,
         is_stream: bool,
+        default: Verdict | None = None,
     ) -> None:
         self.machine = machine
         self.handle = handle
@@ -50,17 +54,30 @@ class OutgoingLink:
         self.settles = settles  # sent settled: at most once
         self.is_second = receiver_mode == SECOND
         self.consumer: Consumer  # set as soon as the core has made it
+        self.default = default  # of what it settles without an outcome, or leaves behind
         self.no_local = False
         self._max_size = max_size
+        frame = largest_payload(machine.engine)
+        self._large = min(max_size or MANY, frame or MANY)  # beyond it, it takes a second look
         self._test = test
         self._is_stream = is_stream
         self._clock = machine.terms.clock
         self._vhost = machine.terms.vhost
         self._next = 0
+        self._drained = 0
         self._is_capped = False
         self._is_draining = False
         self.is_stalled = False
         self.is_open = True
+
+    @property
+    def sent_count(self) -> int:
+        return self._next
+
+    @property
+    def delivery_count(self) -> int:
+        """As the protocol counts: credit that was drained is spent, too."""
+        return self._next + self._drained
 
     # --- credit
 
@@ -89,7 +106,7 @@ class OutgoingLink:
         if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
             self.on_flow()
             return
-        engine.drained(self.handle)
+        self._drained += engine.drained(self.handle)
         self.consumer.credit = 0
         self.machine.wake()
 
@@ -99,7 +116,7 @@ class OutgoingLink:
         # Measured on 100-byte bodies: see docs/conformance/amqp10.md.
         machine, handle, settles = self.machine, self.handle, self.settles
         outgoing, send, now = machine.outgoing, engine.send, self._clock()
-        test, max_size = self._test, self._max_size
+        test, large = self._test, self._large
         unwanted: list[Delivery] = []
         number = self._next
         for delivery in deliveries:
@@ -109,7 +126,7 @@ class OutgoingLink:
                 continue
             header = header_of(message, now, not delivery.redelivered, delivery.failures)
             data = whole(message, header, delivery.offset if self._is_stream else None)
-            if max_size and len(data) > max_size:
+            if len(data) > large and not self._fits(len(data)):
                 self._refuse(delivery, len(data))
                 continue
             number += 1
@@ -130,7 +147,7 @@ class OutgoingLink:
             return
         header = header_of(message, self._clock(), True, 0)
         data = whole(message, header, None)
-        if self._max_size and len(data) > self._max_size:
+        if len(data) > self._large and not self._fits(len(data)):
             self._vhost.house.counters.dropped_rejected += 1
             return
         consumer.credit -= 1
@@ -139,6 +156,10 @@ class OutgoingLink:
         self.machine.wake()
         if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
             self.machine.stall(self)
+
+    def _fits(self, size: int) -> bool:
+        self.machine.echoing.count_frames(self.session)
+        return not self._max_size or size <= self._max_size
 
     def _drop(self, unwanted: list[Delivery]) -> None:
         """A subscription's filter did not let them through: they were for nobody else."""
@@ -179,7 +200,7 @@ class OutgoingLink:
         outgoing = self.machine.outgoing
         for sent in [h for h, d in outgoing.items() if d.consumer is self.consumer]:
             del outgoing[sent]
-        self._vhost.end_consumer(self.consumer, FAILED if is_lost else RELEASED)
+        self._vhost.end_consumer(self.consumer, self.default or (FAILED if is_lost else RELEASED))
 
 
 OUTCOMES: Final[dict[int, Verdict]] = {
@@ -188,9 +209,9 @@ OUTCOMES: Final[dict[int, Verdict]] = {
 }
 
 
-def verdict_of(state: int, delivery: Handle) -> Verdict:
+def verdict_of(state: int, delivery: Handle, default: Verdict | None) -> Verdict:
     """What a receiver's state means. One that settles without a word has not said that it is
-    done with the message."""
+    done with the message, unless its source has a default-outcome."""
     known = OUTCOMES.get(state)
     if known is not None:
         return known
@@ -200,9 +221,41 @@ def verdict_of(state: int, delivery: Handle) -> Verdict:
     if state == engine.MODIFIED:
         failed, undeliverable, _ = engine.modification(delivery)
         return modified(failed=failed, undeliverable=undeliverable)
-    return RELEASED
+    return default or RELEASED
 
 
 def modified(*, failed: bool, undeliverable: bool) -> Verdict:
     outcome = Outcome.MODIFIED if failed else Outcome.RELEASED
     return Verdict(outcome, undeliverable_here=undeliverable)
+
+
+STATES: Final[dict[object, int]] = {
+    0x24: engine.ACCEPTED,
+    0x25: engine.REJECTED,
+    0x26: engine.RELEASED,
+    0x27: engine.MODIFIED,
+    "amqp:accepted:list": engine.ACCEPTED,
+    "amqp:rejected:list": engine.REJECTED,
+    "amqp:released:list": engine.RELEASED,
+    "amqp:modified:list": engine.MODIFIED,
+}
+
+
+def outcome_of(outcome: object) -> Verdict | None:
+    """An outcome as it is written, in a source's default-outcome or a transactional state; None
+    when there is none. Raises Amqp10Error."""
+    if outcome is None:
+        return None
+    descriptor = outcome.descriptor if isinstance(outcome, Described) else None
+    state = STATES.get(descriptor) if isinstance(descriptor, int | str) else None
+    if state is None or not isinstance(outcome, Described):
+        raise Amqp10Error(
+            INVALID_FIELD, "an outcome is one of accepted, rejected, released and modified"
+        )
+    if state == engine.REJECTED:
+        return REJECTED
+    if state == engine.MODIFIED:
+        fields = outcome.value if isinstance(outcome.value, list) else []
+        failed, undeliverable = (*fields, None, None)[:2]
+        return modified(failed=failed is True, undeliverable=undeliverable is True)
+    return OUTCOMES[state]
