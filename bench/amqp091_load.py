@@ -75,9 +75,10 @@ class Link:
             raise ConnectionError(f"{came} came, {class_id, method_id} was next: {payload[4:]!r}")
         return payload[4:]
 
-    def declare(self, queue: str, *, durable: bool) -> None:
+    def declare(self, queue: str, *, durable: bool, max_length: int = 0) -> None:
         bits = 2 if durable else 0
-        arguments = struct.pack("!H", 0) + short(queue) + bytes([bits]) + struct.pack("!I", 0)
+        table = short("x-max-length") + struct.pack("!ci", b"I", max_length) if max_length else b""
+        arguments = struct.pack("!H", 0) + short(queue) + bytes([bits]) + _long(table)
         self.ask(50, 10, arguments, (50, 11))
 
     def bind(self, queue: str, key: str) -> None:
@@ -100,9 +101,10 @@ def _long(data: bytes) -> bytes:
 
 def queue_names(spec: Spec) -> list[str]:
     """All of one length, so that frames are."""
-    if spec.queues == 1:
+    count = spec.publishers if spec.is_paired else spec.queues
+    if count == 1:
         return [spec.queue] if spec.queue else []
-    return [f"{spec.queue}{number:04}" for number in range(spec.queues)]
+    return [f"{spec.queue}{number:04}" for number in range(count)]
 
 
 @contextmanager
@@ -115,7 +117,7 @@ def declared(spec: Spec) -> Iterator[None]:
     link = Link(spec.amqp_port)
     for name in names:
         link.delete(name)
-        link.declare(name, durable=spec.durable)
+        link.declare(name, durable=spec.durable, max_length=spec.max_length)
         if spec.bind:
             link.bind(name, spec.bind)
     link.close()
@@ -126,9 +128,22 @@ def declared(spec: Spec) -> Iterator[None]:
     link.close()
 
 
+@contextmanager
+def bystanders(port: int, count: int) -> Iterator[None]:
+    """Connections with a channel each that do nothing."""
+    links = [Link(port) for _ in range(count)]
+    yield
+    for link in links:
+        link.sock.close()
+
+
 def publish_frames(spec: Spec, publisher: int, frame_max: int) -> Bytes:
     """A ring of basic.publish with its header and body, to the default exchange."""
-    key = queue_names(spec)[0] if spec.queues > 1 else spec.source
+    key = spec.source
+    if spec.is_paired:
+        key = queue_names(spec)[publisher]
+    elif spec.queues > 1:
+        key = queue_names(spec)[0]
     head = method(1, 60, 40, struct.pack("!H", 0) + short("") + short(key) + b"\x00")
     flags = struct.pack("!HHQHB", 60, 0, spec.payload, 0x1000, 2 if spec.durable else 1)
     head += frame(HEADER, 1, flags)
@@ -244,7 +259,12 @@ def make_consumer(flow: Flow, number: int, modulus: int) -> Consumer:
     spec = flow.spec
     link = Link(spec.amqp_port)
     link.ask(60, 10, struct.pack("!IHB", 0, spec.prefetch, 0), (60, 11))
-    for name in queue_names(spec) if spec.queues > 1 else [spec.target]:
+    names = [spec.target]
+    if spec.is_paired:
+        names = [queue_names(spec)[number]]
+    elif spec.queues > 1:
+        names = queue_names(spec)
+    for name in names:
         arguments = struct.pack("!H", 0) + short(name) + short(f"c-{name}") + b"\x00"
         link.ask(60, 20, arguments + struct.pack("!I", 0), (60, 21))
     return Consumer(flow, link.sock, modulus)

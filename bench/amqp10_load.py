@@ -134,7 +134,7 @@ class Link:
             raise ConnectionError(f"{came:#x} came, {code:#x} was next: {fields}")
         return fields
 
-    def attach(self, name: str, address: str, *, receives: bool) -> None:
+    def attach(self, name: str, address: str, *, receives: bool, is_settled: bool = False) -> None:
         here, there = text("bench"), text(address)
         source, target = (there, here) if receives else (here, there)
         self.tell(
@@ -142,7 +142,7 @@ class Link:
             text(name),
             uint(0),
             TRUE if receives else FALSE,
-            b"\x50\x00",
+            b"\x50\x01" if is_settled else b"\x50\x00",
             b"\x50\x00",
             described(SOURCE, source),
             described(TARGET, target),
@@ -158,7 +158,8 @@ class Link:
 def transfers(spec: Spec) -> tuple[Bytes, int]:
     """A ring of transfer frames, and where their delivery-ids stand."""
     before = [uint(0)]  # handle
-    after = [b"\xa0\x04\x00\x00\x00\x00", uint(0), FALSE, FALSE]  # tag, format, settled, more
+    settled = TRUE if spec.is_settled else FALSE
+    after = [b"\xa0\x04\x00\x00\x00\x00", uint(0), settled, FALSE]  # tag, format, settled, more
     performative = described(TRANSFER, *before, uint(0), *after)
     message = described(0x70, TRUE if spec.durable else FALSE)
     message += b"\x00\x53\x75\xb0" + struct.pack("!I", spec.payload) + bytes(spec.payload)
@@ -216,7 +217,10 @@ class Publisher(Sender):
         elif code == FLOW:
             self._window_end = number(fields, 0) + number(fields, 1)
             if len(fields) > 6 and fields[4] is not None:
-                self._credit_end = number(fields, 5) + number(fields, 6)
+                taken = number(fields, 5)
+                self._credit_end = taken + number(fields, 6)
+                if self.flow.spec.is_settled:
+                    self.confirm(taken - self.confirmed)
             self.room = min(self._window_end, self._credit_end) - self.sent
         else:
             raise ConnectionError(f"{code:#x} while publishing: {fields}")
@@ -275,7 +279,7 @@ def flow_frame(spec: Spec, next_incoming: int, received: int) -> bytes:
 
 def make_sender(flow: Flow, number: int) -> Publisher:
     link = Link(flow.spec.amqp_port, f"bench-sender-{number}")
-    link.attach("sender", flow.spec.source, receives=False)
+    link.attach("sender", flow.spec.source, receives=False, is_settled=flow.spec.is_settled)
     return Publisher(flow, link.sock, link.peer_window)
 
 

@@ -28,7 +28,7 @@ RING_BYTES: Final = 64 * 2**20
 BURST: Final = 50  # messages that go out in one piece, if there is room for them
 TICK: Final = 0.0002  # seconds between looks at what is due
 DRAIN_SECONDS: Final = 30.0  # what is on its way when time is up may take this long
-PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,20 @@ class Spec:
     publishers: int = 1
     consumers: int = 1
     queues: int = 1  # with more than one: one publisher in turn to each, one consumer of all
+    is_paired: bool = False  # each publisher has a queue and a consumer of its own
+    bystanders: int = 0  # further connections with a channel each that do nothing
     payload: int = 100
     window: int = 500  # published and not yet received by the slowest, at most; 0: no bound
     outstanding: int = 0  # published and not yet confirmed, at most; 0: no bound
     qos: int = 0
     durable: bool = False
+    is_settled: bool = False  # AMQP 1.0: nobody answers for a message, and nobody receives it
     prefetch: int = 500
     source: str = "bench/topic"  # the topic, routing key or address to publish to
     target: str = "bench/topic"  # the filter, queue or address to consume from
     queue: str = ""  # made over AMQP 0.9.1 before the run, and deleted after it
     bind: str = ""  # the key of amq.topic that this queue is bound by
+    max_length: int = 0  # of this queue: its oldest are dropped; 0: no bound
 
     @property
     def streams(self) -> int:
@@ -150,6 +154,8 @@ class Sender(Client):
 
     def __init__(self, flow: Flow, sock: socket.socket, frames: Bytes) -> None:
         super().__init__(flow, sock)
+        self._confirm_times = Lateness(flow.spec, len(flow.senders))
+        flow.confirm_times.append(self._confirm_times)
         self.ring, self._length = frames.shape
         self._frames = memoryview(frames.tobytes())
         self.sent = 0
@@ -166,7 +172,7 @@ class Sender(Client):
 
     def confirm(self, count: int) -> None:
         self.confirmed += count
-        self.flow.confirm_times.add(count)
+        self._confirm_times.add(count)
 
 
 class Receiver(Client):
@@ -174,33 +180,41 @@ class Receiver(Client):
         super().__init__(flow, sock)
         self.received = 0
         self._check = Check(flow.spec.streams, modulus)
+        self._delivery_times = Lateness(flow.spec, len(flow.receivers))
+        flow.delivery_times.append(self._delivery_times)
 
     def receive(self, heads: Bytes) -> None:
         self._check.take(heads)
         self.received += len(heads)
-        self.flow.delivery_times.add(len(heads))
+        self._delivery_times.add(len(heads))
 
 
 class Lateness:
-    """How long after it was due each message came; nothing without a rate."""
+    """How long after it was due each message of one client came; nothing without a rate.
 
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
+    Pairs take turns: the first message of each is due, then the second of each.
+    """
+
+    def __init__(self, spec: Spec, number: int) -> None:
+        self._rate = spec.rate
+        self._first, self._step = (number, spec.publishers) if spec.is_paired else (0, 1)
         self._count = 0
-        self._late: list[Times] = []
+        self.late: list[Times] = []
         self.started = 0.0
 
     def add(self, count: int) -> None:
         if self._rate:
-            due = np.arange(self._count, self._count + count) / self._rate + self.started
-            self._late.append(time.perf_counter() - due)
+            turns = np.arange(self._count, self._count + count) * self._step + self._first
+            self.late.append(time.perf_counter() - (turns / self._rate + self.started))
             self._count += count
 
-    def percentiles(self) -> list[float]:
-        """In seconds, for PERCENTILES."""
-        if not self._late:
-            return []
-        return [float(each) for each in np.percentile(np.concatenate(self._late), PERCENTILES)]
+
+def percentiles(times: list[Lateness]) -> list[float]:
+    """In seconds, for PERCENTILES."""
+    late = [part for each in times for part in each.late]
+    if not late:
+        return []
+    return [float(each) for each in np.percentile(np.concatenate(late), PERCENTILES)]
 
 
 class Flow:
@@ -210,9 +224,10 @@ class Flow:
         self.spec = spec
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
-        self.delivery_times = Lateness(spec.rate)
-        self.confirm_times = Lateness(spec.rate)
+        self.delivery_times: list[Lateness] = []
+        self.confirm_times: list[Lateness] = []
         self.needs_confirms = spec.qos > 0 or spec.outstanding > 0
+        self._started = 0.0
         self._burst = spec.burst
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop_at = 0.0
@@ -221,13 +236,13 @@ class Flow:
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         for client in [*self.receivers, *self.senders]:
-            client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.create_connection(lambda each=client: each, sock=client.sock)  # type: ignore[misc]
 
     async def run(self) -> float:
         """Seconds that it took."""
-        started = time.perf_counter()
-        self.delivery_times.started = self.confirm_times.started = started
+        started = self._started = time.perf_counter()
+        for each in [*self.delivery_times, *self.confirm_times]:
+            each.started = started
         self._stop_at = started + self.spec.seconds
         self._is_started = True
         if self.spec.rate:
@@ -244,15 +259,27 @@ class Flow:
         if not self._is_started or self._done.done():
             return
         sent = sum(sender.sent for sender in self.senders)
-        received = min(receiver.received for receiver in self.receivers)
+        received = self._received()
         now = time.perf_counter()
         if now < self._stop_at:
             if self.spec.rate:
                 self._send_due(now, sent)
             else:
                 self._fill(sent, received)
-        elif received >= sent and self._is_confirmed(sent):
+        elif self.spec.is_settled or (received >= sent and self._is_confirmed(sent)):
             self._done.set_result(None)
+
+    def _received(self) -> int:
+        """By all together where each has a queue of its own; else by the slowest."""
+        counts = [receiver.received for receiver in self.receivers]
+        return sum(counts) if self.spec.is_paired else min(counts, default=0)
+
+    def deliveries(self) -> int:
+        """Of messages that nobody receives or answers for, those that the peer has made room
+        after."""
+        if self.spec.is_settled:
+            return sum(sender.confirmed for sender in self.senders)
+        return sum(receiver.received for receiver in self.receivers)
 
     def _is_confirmed(self, sent: int) -> bool:
         return not self.needs_confirms or sum(each.confirmed for each in self.senders) >= sent
@@ -275,11 +302,14 @@ class Flow:
                 sent += count
 
     def _send_due(self, now: float, sent: int) -> None:
-        due = int((now - self.delivery_times.started) * self.spec.rate) + 1
-        sender = self.senders[0]
-        count = min(due - sent, sender.room)
-        if count > 0:
-            sender.send(count)
+        due = int((now - self._started) * self.spec.rate) + 1
+        if len(self.senders) == 1:
+            count = min(due - sent, self.senders[0].room)
+            if count > 0:
+                self.senders[0].send(count)
+            return
+        for number in range(sent, due):
+            self.senders[number % len(self.senders)].send(1)
 
     def _start_clock(self) -> None:
         """A thread's sleep is finer than the event loop's timer."""
@@ -304,6 +334,7 @@ class Flow:
 def connect(port: int) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), 20)
     sock.settimeout(20)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each handshake waits 40 ms
     return sock
 
 

@@ -1,6 +1,7 @@
-"""MQTT connections that do nothing: `python -m bench.idle_load PORT COUNT`.
+"""Connections that do nothing: `python -m bench.idle_load PROTOCOL PORT COUNT [QUEUES]`.
 
-Prints `ready` when all are there, and holds them until its input ends.
+PROTOCOL is mqtt or amqp091; over the latter, each has a channel, and QUEUES durable queues are
+declared before. Prints `ready` when all are there, and holds them until its input ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import socket
 import sys
 from typing import Final
 
+from bench.amqp091_load import Link
 from bench.flow import connect, read_exactly
 from bench.mqtt_load import connect_packet
 
@@ -18,11 +20,19 @@ SPARE_FILES: Final = 100
 
 
 def main() -> None:
-    port, count = int(sys.argv[1]), int(sys.argv[2])
+    protocol, (port, count, *queues) = sys.argv[1], map(int, sys.argv[2:])
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count + SPARE_FILES:
         sys.exit(f"{count:,} connections need {count + SPARE_FILES:,} open files, {hard:,} allowed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = mqtt(port, count) if protocol == "mqtt" else amqp091(port, count, *queues)
+    print("ready", flush=True)
+    sys.stdin.read()
+    for sock in held:
+        sock.close()
+
+
+def mqtt(port: int, count: int) -> list[socket.socket]:
     held: list[socket.socket] = []
     for start in range(0, count, BATCH):
         batch = [connect(port) for _ in range(min(BATCH, count - start))]
@@ -32,8 +42,14 @@ def main() -> None:
             if read_exactly(sock, 4)[3]:
                 sys.exit("the broker refused a connection")
         held += batch
-    print("ready", flush=True)
-    sys.stdin.read()
+    return held
+
+
+def amqp091(port: int, count: int, queues: int = 0) -> list[socket.socket]:
+    links = [Link(port) for _ in range(count)]
+    for number in range(queues):
+        links[number % count].declare(f"bench-idle-{number:05}", durable=True)
+    return [link.sock for link in links]
 
 
 if __name__ == "__main__":

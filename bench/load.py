@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 from bench import amqp091_load, amqp10_load, mqtt_load
-from bench.flow import PERCENTILES, Flow, Spec
+from bench.flow import PERCENTILES, Flow, Spec, percentiles
 
 SENDERS: Final = {
     "mqtt": mqtt_load.make_publisher,
@@ -31,9 +31,10 @@ RECEIVERS: Final = {
 
 async def run(spec: Spec) -> dict[str, object]:
     flow = Flow(spec)
-    flow.senders += [SENDERS[spec.publish](flow, number) for number in range(spec.publishers)]
+    for number in range(spec.publishers):
+        flow.senders.append(SENDERS[spec.publish](flow, number))
     modulus = flow.senders[0].ring // spec.queues
-    for number in range(spec.consumers):
+    for number in range(0 if spec.is_settled else spec.consumers):
         flow.receivers.append(RECEIVERS[spec.consume](flow, number, modulus))
     await flow.open()
     print("ready", flush=True)
@@ -43,17 +44,17 @@ async def run(spec: Spec) -> dict[str, object]:
     return {
         "seconds": seconds,
         "messages": sum(sender.sent for sender in flow.senders),
-        "deliveries": sum(receiver.received for receiver in flow.receivers),
+        "deliveries": flow.deliveries(),
         "load_cpu": time.process_time() - cpu,
         "percentiles": list(PERCENTILES),
-        "delivery_seconds": flow.delivery_times.percentiles(),
-        "confirm_seconds": flow.confirm_times.percentiles(),
+        "delivery_seconds": percentiles(flow.delivery_times),
+        "confirm_seconds": percentiles(flow.confirm_times),
     }
 
 
 def main() -> None:
     spec = msgspec.json.decode(sys.argv[1], type=Spec)
-    with amqp091_load.declared(spec):
+    with amqp091_load.declared(spec), amqp091_load.bystanders(spec.amqp_port, spec.bystanders):
         result = uvloop.run(run(spec))
         print(json.dumps(result), flush=True)
 

@@ -146,7 +146,7 @@ def latency_plot(rows: Sequence[tuple[str, ...]]) -> str:
         return LEFT + WIDTH * (min(max(log10(max(float(milliseconds), 0.1)), -1), 4) + 1) / 5
 
     body: list[str] = []
-    for row, (broker, what, _rate, p50, _p95, p99, p999) in enumerate(rows):
+    for row, (broker, what, _rate, p50, _p95, p99, p999, _top) in enumerate(rows):
         y = row * ROW + ROW / 2
         kind = "own" if broker == HOWDAH else "peer"
         name = f"{broker}, {what.replace(' of the top rate', '')}"

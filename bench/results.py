@@ -33,7 +33,7 @@ class Sample:
     postgres_resident_bytes: int = 0
     connection_bytes: float = 0.0  # resident memory that each idle connection added
     rate: float = 0.0  # messages a second that were asked for
-    delivery_seconds: tuple[float, ...] = ()  # p50, p95, p99, p99.9
+    delivery_seconds: tuple[float, ...] = ()  # p50, p95, p99, p99.9, all
     confirm_seconds: tuple[float, ...] = ()
 
 

@@ -22,10 +22,9 @@ from bench.brokers import BROKERS, Broker
 from bench.flow import Spec
 from bench.machine import fsync_seconds, machine
 from bench.peers import Missing
-from bench.results import Failure, Peer, Results, Sample, Verdict
+from bench.results import HOWDAH, Failure, Peer, Results, Sample, Verdict
 from bench.scenarios import SHARES, Kind, Scenario
 
-RABBITMQ_ADDRESS: Final = "/amq/queue/bench"  # the first version of its AMQP 1.0 addresses
 LOAD_TIMEOUT: Final = 120.0
 STORE_TIMEOUT: Final = 400.0
 SETTLE_SECONDS: Final = 1.0  # before memory is read, so that buffers are given back
@@ -166,7 +165,7 @@ def _idle(
         before = running.resident_bytes()
         for count in scenario.counts:
             wanted = max(100, int(count * options.share))
-            resident = _resident_with(running, wanted)
+            resident = _resident_with(running, scenario.spec, wanted)
             yield Sample(
                 scenario.name,
                 broker,
@@ -177,9 +176,13 @@ def _idle(
             )
 
 
-def _resident_with(running: Broker, wanted: int) -> int:
-    """A broker's memory while it holds that many connections."""
-    command = [sys.executable, "-m", "bench.idle_load", str(running.mqtt_port), str(wanted)]
+def _resident_with(running: Broker, spec: Spec, wanted: int) -> int:
+    """A broker's memory while it holds that many connections, and the queues of the scenario."""
+    port, queues = running.amqp_port, [str(spec.queues)]
+    if spec.publish == "mqtt":
+        port, queues = running.mqtt_port, []
+    module = [sys.executable, "-m", "bench.idle_load"]
+    command = [*module, spec.publish, str(port), str(wanted), *queues]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -250,8 +253,8 @@ MEASURES: Final[dict[Kind, Measure]] = {
 
 def spec_for(scenario: Scenario, broker: str) -> Spec:
     """The scenario's load in the broker's own words."""
-    if scenario.peer_addresses and broker == "rabbitmq":
-        return replace(scenario.spec, source=RABBITMQ_ADDRESS, target=RABBITMQ_ADDRESS)
+    if scenario.elsewhere and broker != HOWDAH:
+        return replace(scenario.spec, source=scenario.elsewhere, target=scenario.elsewhere)
     return scenario.spec
 
 
@@ -319,12 +322,17 @@ def load_text(scenario: Scenario) -> str:
     if scenario.kind in (Kind.STORE, Kind.TABLES):
         return f"{scenario.counts[0]:,} messages of 256 bytes"
     if scenario.kind is Kind.IDLE:
-        return " and ".join(f"{count:,}" for count in scenario.counts) + " connections"
+        counts = " and ".join(f"{count:,}" for count in scenario.counts) + " connections"
+        return f"{counts}, {spec.queues:,} durable queues" if spec.queues > 1 else counts
     parts = [f"{spec.payload:,} bytes"]
     if spec.window:
         parts.append(f"at most {spec.window:,} on their way")
     if spec.outstanding:
         parts.append(f"at most {spec.outstanding:,} unconfirmed")
-    if spec.consume != "mqtt":
+    if spec.consume != "mqtt" and not spec.is_settled:
         parts.append(f"prefetch {spec.prefetch}")
+    if spec.is_paired:
+        parts.append(f"{spec.publishers} publishers, each with a queue and a consumer of its own")
+    if spec.bystanders:
+        parts.append(f"{spec.bystanders:,} more connections that do nothing")
     return ", ".join(parts)

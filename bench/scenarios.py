@@ -18,6 +18,7 @@ QOS2_BROKERS: Final[tuple[str, ...]] = (
     "amqtt",
 )  # RabbitMQ grants QoS 1 at most
 AMQP_BROKERS: Final = (HOWDAH, "rabbitmq")
+RABBITMQ_ADDRESS: Final = "/amq/queue/bench"  # the first version of its AMQP 1.0 addresses
 TENTH, HALF = "a tenth of the top rate", "half of the top rate"
 SHARES: Final = {TENTH: 0.1, HALF: 0.5}
 
@@ -52,7 +53,7 @@ class Scenario:
     kind: Kind = Kind.THROUGHPUT
     goals: tuple[Goal, ...] = ()
     counts: tuple[int, ...] = ()  # of connections, for IDLE; of messages, for STORE
-    peer_addresses: bool = False  # RabbitMQ names the same queue in another way
+    elsewhere: str = ""  # what the other brokers call the address that is loaded
 
 
 def speed(sample: Sample) -> float:
@@ -103,6 +104,42 @@ def quick_confirms(scenario: str, fsyncs: float) -> Goal:
 
     text = f"p99 to confirm at {TENTH}: at most {fsyncs:g} fsyncs of this disk"
     return Goal(text, fsyncs, value, at_most=True)
+
+
+def steady(scenario: str, times: float) -> Goal:
+    def value(results: Results) -> float | None:
+        return results.median(
+            scenario, HOWDAH, TENTH, lambda s: s.delivery_seconds[-1] / s.delivery_seconds[0]
+        )
+
+    text = f"the latest message at {TENTH}: at most {times:g}x the median"
+    return Goal(text, times, value, at_most=True)
+
+
+def gateway_cpu(scenario: str, microseconds: float) -> Goal:
+    return Goal(
+        f"at most {microseconds:g} us of the gateway's CPU a message, in and out",
+        microseconds,
+        lambda results: results.median(scenario, HOWDAH, "", lambda s: s.cpu_us),
+        at_most=True,
+    )
+
+
+def many_a_second(scenario: str, count: float) -> Goal:
+    return Goal(
+        f"at least {count:,.0f} messages/s",
+        count,
+        lambda results: results.median(scenario, HOWDAH, "", speed),
+    )
+
+
+def smaller(scenario: str, peer: str, variant: str) -> Goal:
+    return Goal(
+        f"less resident memory than {peer}",
+        1.0,
+        lambda results: results.ratio(scenario, peer, lambda s: s.resident_bytes, variant),
+        at_most=True,
+    )
 
 
 def small_connections(scenario: str, variant: str, kib: float) -> Goal:
@@ -157,6 +194,7 @@ AMQP: Final = (
         "AMQP 0.9.1 transient queue and messages, confirms, prefetch 500, acks",
         AMQP_BROKERS,
         TRANSIENT,
+        goals=(faster("amqp091-transient", "rabbitmq", 4),),
     ),
     Scenario(
         "amqp091-durable",
@@ -170,19 +208,35 @@ AMQP: Final = (
         "AMQP 1.0 transient queue and messages, unsettled both ways, credit 500",
         AMQP_BROKERS,
         replace(AMQP10, durable=False, target="/queues/bench"),
-        peer_addresses=True,
+        elsewhere=RABBITMQ_ADDRESS,
+    ),
+    Scenario(
+        "amqp10-presettled",
+        "AMQP 1.0 into a transient queue of 10,000, settled by the sender, nobody receives",
+        AMQP_BROKERS,
+        replace(AMQP10, durable=False, is_settled=True, outstanding=0, max_length=10_000),
+        goals=(many_a_second("amqp10-presettled", 60_000),),
+        elsewhere=RABBITMQ_ADDRESS,
     ),
     Scenario(
         "amqp10-durable",
         "AMQP 1.0 durable queue and messages, unsettled both ways, credit 500",
         AMQP_BROKERS,
         replace(AMQP10, target="/queues/bench"),
-        goals=(faster("amqp10-durable", "rabbitmq", 3),),
-        peer_addresses=True,
+        goals=(faster("amqp10-durable", "rabbitmq", 3), gateway_cpu("amqp10-durable", 50)),
+        elsewhere=RABBITMQ_ADDRESS,
     ),
 )
 
 MIXED: Final = (
+    Scenario(
+        "mqtt-queue",
+        "MQTT QoS 1 into $queue/... and out of it; RabbitMQ: through a topic",
+        AMQP_BROKERS,
+        replace(CROSS, consume="mqtt", target="$queue/bench"),
+        goals=(faster("mqtt-queue", "rabbitmq", 5),),
+        elsewhere="bench/topic",
+    ),
     Scenario(
         "mqtt-to-amqp091",
         "MQTT QoS 1 into $queue/..., consumed over AMQP 0.9.1",
@@ -223,6 +277,13 @@ MIXED: Final = (
         replace(DURABLE, payload=KIB * KIB, outstanding=16, prefetch=16),
     ),
     Scenario(
+        "bodies-64k-amqp10",
+        "bodies of 64 KiB, AMQP 1.0 durable, 100 unsettled",
+        AMQP_BROKERS,
+        replace(AMQP10, target="/queues/bench", payload=64 * KIB, outstanding=100, prefetch=100),
+        elsewhere=RABBITMQ_ADDRESS,
+    ),
+    Scenario(
         "bodies-64k-mqtt",
         "bodies of 64 KiB, MQTT QoS 0, 1:1",
         MQTT_BROKERS[:2],
@@ -240,6 +301,24 @@ TIMES: Final = (
         (quick_confirms("latency-amqp091", 3),),
     ),
     Scenario(
+        "latency-amqp10",
+        "time to settle and to deliver, AMQP 1.0 durable, from when each was due",
+        AMQP_BROKERS,
+        replace(AMQP10, target="/queues/bench"),
+        Kind.LATENCY,
+        elsewhere=RABBITMQ_ADDRESS,
+    ),
+    Scenario(
+        "latency-crowd",
+        "the same over AMQP 0.9.1 with 1,000 connections, 100 of them active",
+        AMQP_BROKERS,
+        replace(
+            DURABLE, is_paired=True, publishers=50, consumers=50, outstanding=5000, bystanders=900
+        ),
+        Kind.LATENCY,
+        (steady("latency-crowd", 5),),
+    ),
+    Scenario(
         "latency-mqtt",
         "time to deliver, MQTT QoS 1, 1:1, from when each was due",
         MQTT_BROKERS[:2],
@@ -248,13 +327,24 @@ TIMES: Final = (
     ),
 )
 
-IDLE: Final = Scenario(
-    "idle",
-    "idle MQTT connections: resident memory of each",
-    MQTT_BROKERS[:3],
-    kind=Kind.IDLE,
-    goals=(small_connections("idle", "10,000 connections", 12),),
-    counts=(1_000, 10_000),
+IDLE: Final = (
+    Scenario(
+        "idle",
+        "idle MQTT connections: resident memory of each",
+        MQTT_BROKERS[:3],
+        kind=Kind.IDLE,
+        goals=(small_connections("idle", "10,000 connections", 12),),
+        counts=(1_000, 10_000),
+    ),
+    Scenario(
+        "idle-amqp091",
+        "idle AMQP 0.9.1 connections with a channel each, and 5,000 queues: resident memory",
+        AMQP_BROKERS,
+        Spec("amqp091", queues=5_000),
+        Kind.IDLE,
+        (smaller("idle-amqp091", "rabbitmq", "1,000 connections"),),
+        counts=(1_000,),
+    ),
 )
 
 STORES: Final = (
@@ -283,4 +373,4 @@ STORES: Final = (
     ),
 )
 
-SCENARIOS: Final = {each.name: each for each in (*MQTT, *AMQP, *MIXED, *TIMES, IDLE, *STORES)}
+SCENARIOS: Final = {each.name: each for each in (*MQTT, *AMQP, *MIXED, *TIMES, *IDLE, *STORES)}
