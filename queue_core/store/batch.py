@@ -19,7 +19,7 @@ from queue_core.errors import CoreError, InvalidArgument
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import utc
-from queue_core.store.rows import clean, is_rich, narrow_row, rich_columns
+from queue_core.store.rows import Run, clean, is_rich, narrow_row, rich_columns, run_of
 from queue_core.store.segments import SegmentBook
 from queue_core.units import (
     OutboxRecord,
@@ -48,6 +48,7 @@ class Batch:
         self.units = units
         self.generation = generation
         self.rows: list[tuple[object, ...]] = []
+        self.run: Run | None = None  # instead of rows, where these differ by body alone
         self.was_sent = False  # to a connection whose answer may have been lost
         self.is_rich = False  # rows have the rich columns, too
         self.bodies: list[tuple[int, int, bytes]] = []  # segment, id, body
@@ -68,7 +69,7 @@ class Batch:
     @property
     def is_empty(self) -> bool:
         return not (
-            self.rows
+            self._appended
             or self.settlements
             or self.redeliveries
             or self.packets
@@ -144,16 +145,20 @@ class Batch:
         stamp = utc(now)
         assert stamp is not None
         appended = self._appended
-        self.is_rich = self.is_rich or any(is_rich(entry) for _, _, entry, _ in appended)
-        self.rows = [
-            narrow_row(s, each.queue_id, e, stamp, e.message.body if body_id is None else None)
-            for s, each, e, body_id in appended
-        ]
-        if self.is_rich:
+        if len(self.entries) == 1 and not self.is_rich:
+            ((each, entries),) = self.entries.items()
+            self.run = run_of(self._segment_of[each], each.queue_id, entries, stamp)
+        if self.run is None:
+            self.is_rich = self.is_rich or any(is_rich(entry) for _, _, entry, _ in appended)
             self.rows = [
-                row + rich_columns(entry, body_id)
-                for row, (_, _, entry, body_id) in zip(self.rows, appended, strict=True)
+                narrow_row(s, each.queue_id, e, stamp, e.message.body if body_id is None else None)
+                for s, each, e, body_id in appended
             ]
+            if self.is_rich:
+                self.rows = [
+                    row + rich_columns(entry, body_id)
+                    for row, (_, _, entry, body_id) in zip(self.rows, appended, strict=True)
+                ]
         for each in self.entries:
             if each.remembers_ids:
                 self._add_ids(each, stamp)
@@ -210,6 +215,16 @@ class Batch:
     def cursors(self) -> list[Cursor]:
         """Whose settlements are in it."""
         return [cursor for cursor, _ in self._written]
+
+    @property
+    def message_count(self) -> int:
+        return len(self._appended)
+
+    @property
+    def first_place(self) -> tuple[int, int, int]:
+        """Segment, queue and offset of its first message."""
+        segment, each, entry, _ = self._appended[0]
+        return segment, each.queue_id, entry.offset
 
     @property
     def segments(self) -> set[int]:

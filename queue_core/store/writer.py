@@ -332,7 +332,7 @@ class Writer:
     def _note_commit(self, batch: Batch) -> None:
         counters = self._counters
         counters.commits += 1
-        counters.committed_messages += len(batch.rows)
+        counters.committed_messages += batch.message_count
         self._journal_rows += len(batch.settlements) + len(batch.redeliveries)
         self._journal_rows += len(batch.packets) + len(batch.duplicates)
         batch.note_in_book(self._last_stamp)

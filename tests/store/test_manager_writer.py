@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from queue_core.errors import InvalidArgument
-from queue_core.message import Message, Properties
+from queue_core.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.units import RetainedRecord
@@ -208,3 +208,45 @@ async def test_what_breaks_a_rule_of_the_schema_is_refused_and_holds_up_nobody(
     house.put("q", b"1", told=told)
     await told.answers(2)
     assert ([token for token, _ in told.refused], told.committed) == ([7], [0])
+
+
+class Silent:
+    """A form whose bytes say nothing that has a column."""
+
+    code = 3
+
+    def properties(self, native: bytes) -> Properties:
+        return NO_PROPERTIES
+
+
+@pytest.mark.parametrize("count", [1, 30, 300])
+async def test_what_one_publisher_sends_in_a_row_is_stored_as_rows_of_their_own(
+    migrated_url: str, db: asyncpg.Connection, count: int
+) -> None:
+    """The short way (all in one statement) and the long one leave the same in the table."""
+    form, told = Silent(), Told()
+    house = await House(migrated_url, forms=(form,)).open()
+    await house.queue()
+    for turn in range(3):  # alike, then with another key in the middle
+        for i in range(count):
+            where = "amq.direct" if turn == 2 and i % 2 else ""
+            message = Message(
+                b"%d" % i, where, routing_key="q", form=form, native=b"n", publisher="p"
+            )
+            if turn == 2 and i == 0:
+                await house.vhost.bind("amq.direct", house.vhost.queue("q"), "q")
+            assert house.vhost.publish(message, told, turn * count + i) is Published.PENDING
+        await told.answers((turn + 1) * count)
+    rows = await db.fetch(
+        'SELECT "offset", exchange, routing_key, publisher, form, native, durable, body '
+        'FROM howdah.message ORDER BY "offset"'
+    )
+    places = [(turn, i) for turn in range(3) for i in range(count)]
+    sources = ["amq.direct" if turn == 2 and i % 2 else "" for turn, i in places]
+    assert [tuple(row) for row in rows] == [
+        (offset, source, "q", "p", 3, b"n", True, b"%d" % i)
+        for offset, (source, (_, i)) in enumerate(zip(sources, places, strict=True))
+    ]
+    await house.crash_and_reopen()
+    assert bodies(await house.drain()) == [b"%d" % i for _ in range(3) for i in range(count)]
+    await house.close()
