@@ -20,6 +20,7 @@ from queue_core.message import Scalar, Value, type_of_id
 MAX_DEPTH: Final = 32  # of what is made from text: as deep as AMQP's own values may be
 HEX: Final = "\\x"
 URN: Final = "urn:uuid:"
+ESCAPED: Final = "json"  # text with characters in it that the protocol cannot write
 MAX_ID: Final = (1 << 64) - 1
 
 
@@ -56,7 +57,7 @@ def separated(value: Value, dialect: Dialect) -> tuple[Value, object]:
     if dialect.keeps(value):  # type: ignore[arg-type]
         return value, None
     name = type_name(value)
-    return (json_text(value) if name == "string" else text_of(value)), name
+    return (json_text(value) if name == ESCAPED else text_of(value)), name
 
 
 def _separated_map(value: Mapping[str, Value], dialect: Dialect) -> tuple[Value, object]:
@@ -128,7 +129,7 @@ TYPE_NAMES: Final[dict[type, str]] = {  # bool is an int, and comes first
     bool: "boolean",
     int: "integer",
     float: "double",
-    str: "string",
+    str: ESCAPED,
     bytes: "binary",
     datetime: "timestamp",
     Decimal: "decimal",
@@ -212,7 +213,7 @@ READERS: Final[dict[str, Callable[[str], Scalar]]] = {
     "boolean": _one_of({"true": True, "false": False}),
     "integer": int,
     "double": float,
-    "string": _json_string,
+    ESCAPED: _json_string,
     "binary": bytes_of,
     "timestamp": time_of,
     "decimal": _decimal,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from protocols.mqtt import wire
+from protocols.mqtt.from_canonical import seconds_left
 from protocols.mqtt.properties import FORMS, MQTT5, built_properties, written_properties
 from queue_core.message import Message
 
@@ -110,8 +111,7 @@ def expiry_octets(message: Message, now: float) -> bytes:
     """What is left of the message's life, in whole seconds [MQTT-3.3.2-6]."""
     if message.expires_at is None:
         return b""
-    left = min(max(0, int(message.expires_at - now)), 0xFFFF_FFFF)
-    return b"\x02" + left.to_bytes(4, "big")
+    return b"\x02" + seconds_left(message.expires_at, now).to_bytes(4, "big")
 
 
 def identifier_octets(identifiers: tuple[int, ...]) -> bytes:

@@ -104,6 +104,12 @@ def test_what_others_say_has_its_place_in_mqtt() -> None:
         ("deep", '{"a":[1,null]}'),
         ("raw", "\\xff"),
         ("x-publisher-id", "somebody"),
+        (
+            "x-types",
+            '[{"field":"correlation_id","type":"integer"},{"name":"n","type":"integer"},'
+            '{"name":"yes","type":"boolean"},{"name":"deep","type":{}},'
+            '{"name":"raw","type":"binary"}]',
+        ),
     )
 
 
@@ -119,7 +125,12 @@ def test_the_way_to_mqtt_and_back_keeps_what_is_text() -> None:
         user_id="u",
         group_id="g",
         created_at=WHEN,
-        headers=(("h", "1"), ("h", "2"), ("x-payload-format", 1)),
+        headers=(
+            ("h", "1"),
+            ("h", "2"),
+            ("x-payload-format", 1),
+            ("x-reply-address", "$queue/queue-name"),
+        ),
     )
     message = Message(b"", properties=first, routing_key="k")
     assert MQTT5.properties(built_properties(message, True)) == first
@@ -178,10 +189,17 @@ def test_mqtt_3_3_2_14_a_response_topic_has_no_wildcard() -> None:
         read_facts(encode_property_bytes(PropertySet(response_topic="a/#")))
 
 
-def test_what_has_no_room_or_no_form_in_mqtt_is_left_out_or_replaced() -> None:
-    said = built(Properties(subject="x" * 70_000, app_id="a\0b", correlation_id="y" * 70_000))
-    assert dict(said.user) == {"app-id": "a\ufffdb"}
-    assert said.correlation_data is None
+def test_what_is_too_long_or_has_a_character_that_mqtt_lacks_comes_back_all_the_same() -> None:
+    said = Properties(
+        subject="x" * 70_000,
+        app_id="a\0b",
+        correlation_id="y" * 70_000,
+        content_type="\0",
+        headers=(("\0name", "1"), ("\ufffdname", "2"), ("n" * 70_000, "ü" * 70_000)),
+    )
+    written = built(said)
+    assert all(len(text.encode()) <= 65_535 for pair in written.user for text in pair)
+    assert MQTT5.properties(encode_property_bytes(written)) == said
 
 
 def test_properties_of_another_form_are_built_once() -> None:
