@@ -29,6 +29,7 @@ from gateway.commands.tables import (
     shown_bytes,
 )
 from gateway.config import Config
+from queue_core.router import TOPIC_SPACE
 from queue_core.store.operations import Operations, PeekedMessage, QueueDetails
 
 LIST_COLUMNS = ("vhost", "queue", "kind", "ready", "in flight", "consumers", "oldest", "size")
@@ -87,10 +88,24 @@ def _register_changes(family: Commands) -> None:
         help="as AMQP clients give it, such as x-queue-type=stream; may be repeated",
     )
     _add_change(parser)
+    for name, run, does in (
+        ("bind", bind, "have a durable queue or stream take what matches, from now on"),
+        ("unbind", unbind, "the opposite of bind, with the same words"),
+    ):
+        parser = add_command(family, name, run, does, WAITS)
+        _add_binding(parser)
+        _add_change(parser)
     parser = add_command(family, "delete", delete, "delete a queue with all that is in it", WAITS)
     parser.add_argument("--if-unused", action="store_true", help="only if it has no consumers")
     parser.add_argument("--if-empty", action="store_true", help="only if it has no messages")
     _add_change(parser)
+
+
+def _add_binding(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--topic", metavar="FILTER", help="an MQTT filter, such as plant/+/temp")
+    what.add_argument("--key", help="a binding key as AMQP writes it, such as plant.*.temp")
+    parser.add_argument("--exchange", metavar="NAME", help="of the key (default: amq.topic)")
 
 
 def _add_queue(parser: argparse.ArgumentParser) -> None:
@@ -238,6 +253,37 @@ async def declare(options: argparse.Namespace, config: Config) -> int:
     return await _change(
         options, config, lambda o: o.declare(options.vhost, options.queue, arguments), "declared"
     )
+
+
+async def bind(options: argparse.Namespace, config: Config) -> int:
+    return await _change(options, config, lambda o: _bind(o, options), "bound")
+
+
+async def unbind(options: argparse.Namespace, config: Config) -> int:
+    return await _change(options, config, lambda o: _unbind(o, options), "unbound")
+
+
+def _bind(operations: Operations, options: argparse.Namespace) -> Awaitable[int]:
+    if options.topic is not None:
+        _refuse_exchange(options)
+        return operations.bind_topic(options.vhost, options.queue, options.topic)
+    exchange = options.exchange or TOPIC_SPACE
+    return operations.bind(options.vhost, options.queue, exchange, options.key)
+
+
+def _unbind(operations: Operations, options: argparse.Namespace) -> Awaitable[int]:
+    if options.topic is not None:
+        _refuse_exchange(options)
+        return operations.unbind_topic(options.vhost, options.queue, options.topic)
+    exchange = options.exchange or TOPIC_SPACE
+    return operations.unbind(options.vhost, options.queue, exchange, options.key)
+
+
+def _refuse_exchange(options: argparse.Namespace) -> None:
+    if options.exchange is not None:
+        raise CommandError(
+            f"--topic is a filter of the topic space; give --key with --exchange {options.exchange}"
+        )
 
 
 def _argument(text: str) -> tuple[str, object]:

@@ -1,5 +1,5 @@
-"""What people ask for in SQL: purge, redrive, declare and delete. Done here, by the process that
-knows who holds which message; the answer goes into the command's row."""
+"""What people ask for in SQL: purge, redrive, declare, delete and bind. Done here, by the process
+that knows who holds which message; the answer goes into the command's row."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class Commands:
             "redrive": self._redrive,
             "delete_queue": self._delete_queue,
             "declare_queue": self._declare_queue,
+            "bind": self._bind,
+            "unbind": self._unbind,
         }
 
     async def run_open(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
@@ -94,6 +96,16 @@ class Commands:
         is_new = queue not in vhost.queues
         await vhost.declare_queue(QueueSpec.parse(queue, argument.get("arguments") or {}))
         return {"created": is_new}
+
+    async def _bind(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        source, key = argument["exchange"], argument["routing_key"]
+        await vhost.bind(source, vhost.queue(queue), key, argument["arguments"])
+        return {"exchange": source, "routing_key": key}
+
+    async def _unbind(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        source, key = argument["exchange"], argument["routing_key"]
+        await vhost.unbind(source, vhost.queue(queue), key, argument["arguments"])
+        return {"exchange": source, "routing_key": key}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
         """Each dead letter goes back to the queue it died in, in one commit with its leaving."""

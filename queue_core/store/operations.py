@@ -46,6 +46,10 @@ PURGE: Final = "SELECT howdah.purge($1, vhost => $2)"
 REDRIVE: Final = "SELECT howdah.redrive($1, $2, vhost => $3)"
 DELETE: Final = "SELECT howdah.delete_queue($1, $2, $3, $4)"
 DECLARE: Final = "SELECT howdah.declare_queue($1, $2::jsonb, vhost => $3)"
+BIND: Final = "SELECT howdah.bind($1, $2, $3, vhost => $4)"
+UNBIND: Final = "SELECT howdah.unbind($1, $2, $3, vhost => $4)"
+BIND_TOPIC: Final = "SELECT howdah.bind_topic($1, $2, $3)"
+UNBIND_TOPIC: Final = "SELECT howdah.unbind_topic($1, $2, $3)"
 STATUS: Final = "SELECT state, result, error FROM howdah.command_status($1)"
 PUBLISH: Final = """
 SELECT howdah.publish(
@@ -263,6 +267,19 @@ class Operations:
 
     async def declare(self, vhost: str, name: str, arguments: Mapping[str, object]) -> int:
         return await self._submit(DECLARE, name, arguments, vhost)
+
+    async def bind(self, vhost: str, name: str, exchange: str, key: str) -> int:
+        return await self._submit(BIND, name, key, exchange, vhost)
+
+    async def unbind(self, vhost: str, name: str, exchange: str, key: str) -> int:
+        return await self._submit(UNBIND, name, key, exchange, vhost)
+
+    async def bind_topic(self, vhost: str, name: str, topic_filter: str) -> int:
+        """What matches the MQTT filter goes into the queue."""
+        return await self._submit(BIND_TOPIC, name, topic_filter, vhost)
+
+    async def unbind_topic(self, vhost: str, name: str, topic_filter: str) -> int:
+        return await self._submit(UNBIND_TOPIC, name, topic_filter, vhost)
 
     async def _submit(self, statement: str, *arguments: object) -> int:
         async with _named_errors():

@@ -71,6 +71,25 @@ def test_a_queue_is_purged_and_deleted(shared_gateway: GatewayProcess, queue: st
     assert f"no durable queue '{queue}'" in refusal(shared_gateway.run("queue", "show", queue))
 
 
+def test_a_queue_takes_a_topic_filter_until_it_is_unbound(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    run = shared_gateway.run
+    said = answer(run("queue", "bind", queue, "--topic", "bound/+/x"))
+    assert f"queue '{queue}' bound (exchange: amq.topic, routing_key: bound.*.x)" in said
+    answer(run("queue", "bind", queue, "--key", "direct", "--exchange", "amq.direct"))
+    assert "amq.topic with key 'bound.*.x'" in answer(run("queue", "show", queue))
+    port = ("--port", str(shared_gateway.ports["mqtt"]))
+    answer(run("publish", "--via", "mqtt", "--qos", "1", *port, "bound/7/x", "taken"))
+    assert ready(shared_gateway, queue) == 1
+    assert "unbound" in answer(run("queue", "unbind", queue, "--topic", "bound/+/x"))
+    assert "bound.*.x" not in answer(run("queue", "show", queue))
+    words = refusal(run("queue", "bind", queue, "--topic", "a/#/b"))
+    assert "# must be the last level" in words
+    words = refusal(run("queue", "bind", queue, "--topic", "a", "--exchange", "amq.direct"))
+    assert "give --key with --exchange amq.direct" in words
+
+
 def test_dead_letters_are_driven_back(shared_gateway: GatewayProcess) -> None:
     run = shared_gateway.run
     answer(run("queue", "declare", "graves"))

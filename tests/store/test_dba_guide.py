@@ -16,7 +16,7 @@ SQL = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 async def test_every_example_in_the_dba_guide_runs(db: asyncpg.Connection) -> None:
     """In one transaction that is rolled back: logins belong to the whole server."""
-    for name in ("orders", "orders.dead"):
+    for name in ("orders", "orders.dead", "audit"):
         queue, segment = await make_queue(db, name), await make_segment(db)
         await append(db, segment, queue, range(3))
         await change(
@@ -39,7 +39,13 @@ async def test_every_example_in_the_dba_guide_runs(db: asyncpg.Connection) -> No
         "plant.7.setpoint",
     ]
     kinds = "SELECT array_agg(kind ORDER BY id) FROM howdah.command"
-    assert await db.fetchval(kinds) == ["declare_queue", "redrive"]
+    assert await db.fetchval(kinds) == [
+        "declare_queue",
+        "bind",
+        "bind",
+        "unbind",
+        "redrive",
+    ]
     await transaction.rollback()
 
 

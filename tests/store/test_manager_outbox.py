@@ -11,6 +11,7 @@ import pytest
 
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
+from queue_core.specs import QueueSpec
 from tests.store.managers import PATIENCE, House, bodies
 
 
@@ -211,6 +212,23 @@ async def test_a_queue_may_be_declared_and_deleted_from_sql(
     assert "error" in not_empty
     assert await outcome(db, "SELECT howdah.delete_queue('new')") == {"messages": 1}
     assert "new" not in house.vhost.queues
+
+
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+async def test_a_queue_may_be_bound_to_a_topic_filter_from_sql(
+    house: House, db: asyncpg.Connection, kind: str
+) -> None:
+    """While the gateway runs; and it is there after a restart."""
+    await house.vhost.declare_queue(QueueSpec.parse("taps", {"x-queue-type": kind}))
+    bound = {"exchange": "amq.topic", "routing_key": "plant.*.temp"}
+    assert await outcome(db, "SELECT howdah.bind_topic('taps', 'plant/+/temp')") == bound
+    assert house.vhost.has_route(Message(b"", "amq.topic", routing_key="plant.7.temp"))
+    await house.close()
+    await house.open()
+    assert house.vhost.has_route(Message(b"", "amq.topic", routing_key="plant.7.temp"))
+    assert not house.vhost.has_route(Message(b"", "amq.topic", routing_key="plant.7.8.temp"))
+    assert await outcome(db, "SELECT howdah.unbind_topic('taps', 'plant/+/temp')") == bound
+    assert not house.vhost.has_route(Message(b"", "amq.topic", routing_key="plant.7.temp"))
 
 
 async def test_a_command_is_for_the_queue_that_it_was_given_for(

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from queue_core.topics import filter_tokens, pattern_tokens
 from tests.store.seed import append, change, death, make_queue, make_segment, settle
 
 
@@ -184,6 +185,24 @@ async def test_a_redrive_that_makes_no_sense_is_refused(
             {"arguments": {"x-queue-type": "stream"}},
             id="declare again",
         ),
+        pytest.param(
+            "bind('q', 'a.*')",
+            "bind",
+            {"exchange": "amq.topic", "routing_key": "a.*", "arguments": {}},
+            id="bind",
+        ),
+        pytest.param(
+            "unbind('q', '', 'amq.headers', '{\"x-match\": \"any\"}')",
+            "unbind",
+            {"exchange": "amq.headers", "routing_key": "", "arguments": {"x-match": "any"}},
+            id="unbind",
+        ),
+        pytest.param(
+            "bind_topic('q', 'a/+/#')",
+            "bind",
+            {"exchange": "amq.topic", "routing_key": "a.*.#", "arguments": {}},
+            id="bind to a topic filter",
+        ),
     ],
 )
 async def test_a_command_waits_for_the_gateway_with_all_that_it_must_know(
@@ -211,6 +230,18 @@ async def test_a_new_queue_is_declared_with_its_arguments(db: asyncpg.Connection
         ("declare_queue(repeat('ü', 128))", "1 to 255 bytes"),
         ("declare_queue('x', '[]')", "must be a JSON object"),
         ("declare_queue('x', vhost => 'v')", "no virtual host 'v'"),
+        ("bind('nowhere', 'a')", "no durable queue 'nowhere'"),
+        ("bind('q', NULL)", "routing_key must be a text"),
+        ("bind('q', 'a', '')", "default exchange"),
+        ("bind('q', 'a', 'none')", "no durable exchange 'none'"),
+        ("bind('q', 'a', arguments => '[]')", "must be a JSON object"),
+        ("bind_topic('q', '')", "filter is empty"),
+        ("bind_topic('q', 'a/#/b')", "goes on after #"),
+        ("bind_topic('q', 'a/b+')", "mixes a wildcard"),
+        ("bind_topic('q', 'a/*')", r"level '\*', which a binding would take for a wildcard"),
+        ("bind_topic('q', 'a/%23')", "level '%23', which a binding would take for a wildcard"),
+        ("bind_topic('q', '$queue/x')", "names a queue or a share"),
+        ("unbind_topic('q', '%00')", "no text can have"),
         ("submit_command('shutdown', '/', 'q', '{}')", "no command 'shutdown'"),
     ],
 )
@@ -245,3 +276,14 @@ async def test_the_status_of_a_command_tells_what_became_of_it(
 async def test_the_status_of_an_unknown_command_is_an_error(db: asyncpg.Connection) -> None:
     with pytest.raises(asyncpg.UndefinedObjectError, match="no command 42"):
         await db.fetch("SELECT * FROM howdah.command_status(42)")
+
+
+FILTERS = ["a/b", "a/+", "a/#", "#", "+/b", "a.b/c", "a%2Bb/+", "$SYS/#", "$empty", "$empty/#", "/"]
+
+
+@pytest.mark.parametrize("topic_filter", FILTERS)
+async def test_the_key_of_a_filter_matches_what_the_filter_matches(
+    db: asyncpg.Connection, topic_filter: str
+) -> None:
+    key = await db.fetchval("SELECT howdah.filter_key($1)", topic_filter)
+    assert pattern_tokens(key) == filter_tokens(topic_filter)

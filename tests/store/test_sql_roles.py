@@ -83,6 +83,7 @@ ALLOWED = [
     ("howdah_operator", "SELECT * FROM howdah.command_status(howdah.purge('q'))"),
     ("howdah_operator", "SELECT howdah.delete_queue('q')"),
     ("howdah_operator", "SELECT howdah.declare_queue('n')"),
+    ("howdah_operator", "SELECT howdah.bind_topic('q', 'a/#'), howdah.unbind('q', 'a.#')"),
     ("howdah_operator", "SELECT howdah.publish('q', 'x')"),
     ("howdah_operator", "SELECT howdah.publish_topic('a/b', 'x')"),
     ("howdah_publisher", "SELECT howdah.publish('q', 'x'::bytea)"),

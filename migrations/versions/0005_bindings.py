@@ -1,0 +1,22 @@
+"""Bindings from SQL.
+
+Revision ID: 0005
+Revises: 0003
+"""
+
+from __future__ import annotations
+
+from migrations import statements
+
+revision = "0005"
+down_revision: str | None = "0003"
+branch_labels: str | None = None
+depends_on: str | None = None
+
+
+def upgrade() -> None:
+    statements.run("0005_bindings.sql")
+
+
+def downgrade() -> None:
+    statements.run("0005_down.sql")
