@@ -48,9 +48,13 @@ def manager_settings(config: Config) -> ManagerSettings:
         store=StoreSettings(
             write_buffer_bytes=storage.write_buffer_bytes,
             pool_size=config.database.pool_size,
+            max_message_size=config.broker.max_message_size,
             segments=SegmentLimits(bytes=storage.segment_bytes, age=storage.segment_age),
         ),
-        sessions=SessionSettings(offline_messages=config.session.max_offline_queue_size),
+        sessions=SessionSettings(
+            offline_messages=config.session.max_offline_queue_size,
+            max_subscriptions=config.session.max_subscriptions,
+        ),
     )
 
 
@@ -102,6 +106,9 @@ def mqtt_settings(config: Config) -> MqttSettings:
         max_inflight=config.session.max_inflight_messages,
         pends_overflow=config.session.inflight_overflow == "pending",
         pending_queue_size=config.session.pending_queue_size,
+        max_subscriptions=config.session.max_subscriptions,
+        max_topic_levels=config.broker.max_topic_levels,
+        certificate_login=config.auth.mqtt_certificate_login,
         path=listener.path if listener is not None else "/mqtt",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -89,8 +89,17 @@ class Listeners(Section, frozen=True, kw_only=True):
         return {name: listener for name, listener in every.items() if listener is not None}
 
 
+# How Python calls the names in a certificate.
+CERTIFICATE_NAMES: Final = {
+    "cn": "commonName",
+    "dns": "DNS",
+    "email": "email",
+    "uri": "URI",
+}
+
+
 class Auth(Section, frozen=True, kw_only=True):
-    """Left out, both hold for peers on loopback only; set, they hold for every peer."""
+    """Left out, the first two hold for peers on loopback only; set, they hold for every peer."""
 
     allow_anonymous: Annotated[
         bool | None, Meta(description="clients without credentials; left out: from loopback only")
@@ -99,6 +108,20 @@ class Auth(Section, frozen=True, kw_only=True):
         bool | None,
         Meta(description="user guest with password guest; left out: from loopback only"),
     ] = None
+    certificate_user: Annotated[
+        Literal["cn", "dns", "email", "uri"],
+        Meta(
+            description="the name in a verified client certificate that is its user: common name, "
+            "or an alternative name of that kind; needs tls.ca on the listener"
+        ),
+    ] = "cn"
+    mqtt_certificate_login: Annotated[
+        bool,
+        Meta(
+            description="MQTT clients with a verified certificate are that user, whatever user "
+            "name and password they send"
+        ),
+    ] = False
 
     @property
     def is_explicit(self) -> bool:
@@ -109,6 +132,10 @@ class Auth(Section, frozen=True, kw_only=True):
 
     def admits_guest(self, *, is_loopback: bool) -> bool:
         return is_loopback if self.guest is None else self.guest
+
+    @property
+    def certificate_name(self) -> str:
+        return CERTIFICATE_NAMES[self.certificate_user]
 
 
 class Broker(Section, frozen=True, kw_only=True):
@@ -123,6 +150,9 @@ class Broker(Section, frozen=True, kw_only=True):
     fan_out_workers: Annotated[
         int, Meta(ge=0, le=64, description="workers of async_fan_out; 0: one for each core")
     ] = 0
+    max_topic_levels: Annotated[
+        int, Meta(ge=1, le=256, description="levels of an MQTT topic or filter")
+    ] = 128
 
 
 class Session(Section, frozen=True, kw_only=True):
@@ -139,6 +169,9 @@ class Session(Section, frozen=True, kw_only=True):
     max_offline_queue_size: Annotated[
         int, Meta(ge=0, description="messages kept for a session that is away")
     ] = 100_000
+    max_subscriptions: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="subscriptions that a session may have")
+    ] = 1000
 
 
 class Amqp091(Section, frozen=True, kw_only=True):

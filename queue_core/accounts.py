@@ -3,20 +3,36 @@
 `guest` (password guest) and clients without credentials come in where the policy says so, by
 default from loopback only, and may do everything in virtual host `/`. A user of that name in the
 table takes their place, with its own password and permissions. Permissions are regular expressions
-as RabbitMQ reads them. Where users are kept is the roll's business, not known here.
+as RabbitMQ reads them. A user proves who he is by his password, as it is or by SCRAM, or by a
+certificate that names him. Where users are kept is the roll's business, not known here.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Protocol
 
-from queue_core.auth import ANONYMOUS, PLAIN, Action, Auth, Credentials, Identity, Peer, Resource
+from queue_core import scram
+from queue_core.auth import (
+    ANONYMOUS,
+    EXTERNAL,
+    PLAIN,
+    Action,
+    Auth,
+    Credentials,
+    Identity,
+    Peer,
+    Resource,
+)
 from queue_core.errors import AccessRefused
+from queue_core.logins import Answer, Challenge, Proven
 from queue_core.passwords import PasswordChecker, nobodys_hash
+from queue_core.scram import ClientFirst, ScramServer, Verifier
 from queue_core.throttle import Throttles
 
 GUEST: Final = "guest"
@@ -32,6 +48,7 @@ class User:
     name: str
     password_hash: str | None = None  # None: no login by password
     tags: frozenset[str] = frozenset()
+    verifier: Verifier | None = None  # None: no login by SCRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +79,7 @@ class Roll:
     users: Mapping[str, User] = field(default_factory=dict)
     permissions: Mapping[tuple[str, str], Permission] = field(default_factory=dict)
     topic_permissions: Mapping[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
+    mock_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # for nobody's salts
 
 
 class RollSource(Protocol):
@@ -77,10 +95,15 @@ class RollSource(Protocol):
 
 
 class Policy(Protocol):
-    """Which strangers may come in."""
+    """Which strangers may come in, and what is in a name."""
 
     def admits_anonymous(self, *, is_loopback: bool) -> bool: ...
     def admits_guest(self, *, is_loopback: bool) -> bool: ...
+
+    @property
+    def certificate_name(self) -> str:
+        """Which kind of name in a client's certificate is its user name, as Python calls it."""
+        ...
 
 
 class Accounts:
@@ -189,6 +212,98 @@ class PasswordLogin:
         return Identity(name, user.tags, False, credentials.client_id)
 
 
+class ScramLogin:
+    """The same users by SCRAM-SHA-256: the password is proven, and never sent."""
+
+    def __init__(self, accounts: Accounts, policy: Policy) -> None:
+        self._accounts = accounts
+        self._policy = policy
+
+    def mechanisms(self, peer: Peer) -> Sequence[str]:
+        return (scram.NAME,)
+
+    def converse(self, mechanism: str, peer: Peer, client_id: str) -> ScramConversation | None:
+        if mechanism != scram.NAME:
+            return None
+        admits_guest = self._policy.admits_guest(is_loopback=peer.is_loopback)
+        return ScramConversation(self._accounts, client_id, admits_guest=admits_guest)
+
+
+@cache
+def _guests_verifier() -> Verifier:
+    return Verifier.of(GUEST)
+
+
+class ScramConversation:
+    """Two messages of the client's. Whoever cannot log in this way is challenged all the same: who
+    exists, and who has no verifier yet, is not for strangers to find out (RFC 5802, section 9)."""
+
+    def __init__(self, accounts: Accounts, client_id: str, *, admits_guest: bool) -> None:
+        self._accounts = accounts
+        self._client_id = client_id
+        self._admits_guest = admits_guest
+        self._server: ScramServer | None = None
+        self.username = ""
+
+    async def step(self, response: bytes) -> Answer:
+        if self._server is not None:
+            return self._judge(self._server, response)
+        if not response:
+            return Challenge(b"")  # the client begins (RFC 4422, section 3)
+        first = ClientFirst.parsed(response)
+        self.username = first.username
+        self._server = ScramServer(first, self._verifier(first.username))
+        return Challenge(self._server.first_message.encode())
+
+    def _verifier(self, name: str) -> Verifier:
+        roll = self._accounts.roll
+        user = roll.users.get(name)
+        if user is None and name == GUEST and self._admits_guest:
+            return _guests_verifier()
+        found = None if user is None else user.verifier
+        return found or Verifier.nobodys(roll.mock_key, name)
+
+    def _judge(self, server: ScramServer, response: bytes) -> Proven:
+        final = server.final_message(response)
+        if final is None:
+            raise AccessRefused(WRONG)
+        user = self._accounts.roll.users.get(self.username)
+        tags = user.tags if user else frozenset[str]()
+        return Proven(Identity(self.username, tags, False, self._client_id), final.encode())
+
+
+class CertificateLogin:
+    """Users whom a certificate names that the listener has verified."""
+
+    def __init__(self, accounts: Accounts, policy: Policy) -> None:
+        self._accounts = accounts
+        self._policy = policy
+
+    def mechanisms(self, peer: Peer) -> Sequence[str]:
+        return () if self._name(peer) is None else (EXTERNAL,)
+
+    def _name(self, peer: Peer) -> str | None:
+        return peer.named_by(self._policy.certificate_name)
+
+    async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity | None:
+        name = self._name(peer)
+        if credentials.mechanism != EXTERNAL or name is None:
+            return None
+        acts_for = credentials.password.decode(errors="replace")
+        if acts_for not in ("", name):
+            raise AccessRefused(
+                f"the certificate of '{name}' does not speak for '{acts_for[:80]}'; leave the "
+                "authorization identity out"
+            )
+        user = self._accounts.roll.users.get(name)
+        if user is None:
+            raise AccessRefused(
+                f"the certificate names '{name}', who is no user here; make it with "
+                f"`howdah user add {name} --no-password`"
+            )
+        return Identity(name, user.tags, False, credentials.client_id)
+
+
 class TablePermissions:
     """What the roll says."""
 
@@ -231,12 +346,14 @@ class UserAuth(Auth):
         self.accounts = Accounts(source)
         super().__init__(
             (
+                CertificateLogin(self.accounts, policy),
                 PasswordLogin(self.accounts, policy, self.passwords),
                 AnonymousLogin(self.accounts, policy),
             ),
             (TablePermissions(self.accounts),),
             (self.accounts,),
             throttles,
+            (ScramLogin(self.accounts, policy),),
         )
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Who a client is, and what it may do: the seam that every adapter calls.
 
     identity = await auth.authenticate(credentials, peer)        raises AccessRefused
+    login = auth.begin(mechanism, peer)                          the same in steps; see `logins`
     auth.may_enter(identity, vhost)
     auth.authorize(identity, Action.WRITE, Resource("exchange", vhost, name))
 
@@ -16,15 +17,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Literal, Protocol, Self
 
 from queue_core.errors import AccessRefused, StoreUnavailable
+from queue_core.logins import Answer, Challenger, Conversation, Login, Proven
 from queue_core.throttle import Throttles
 
 log = logging.getLogger(__name__)
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
+EXTERNAL: Final = "EXTERNAL"
 MOST_KEPT_ANSWERS: Final = 65_536
 
 
@@ -55,7 +59,13 @@ class Peer:
     host: str
     port: int = 0
     tls: bool = False
-    tls_subject: str | None = None  # of a client certificate that was checked
+    certificate: tuple[tuple[str, str], ...] = ()  # kinds and names in one that was checked
+
+    def named_by(self, kind: str) -> str | None:
+        """The one name of that kind in the client's certificate. None also where it has several:
+        which of them counts would be guesswork."""
+        names = [name for each, name in self.certificate if each == kind and name]
+        return names[0] if len(names) == 1 else None
 
     @property
     def is_loopback(self) -> bool:
@@ -73,11 +83,11 @@ class Peer:
         """From what a transport says of itself: pass its `get_extra_info`."""
         name = fact("peername")
         host, port = (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
+        # Only what was verified is there: Python shows nothing of a certificate that was not.
         certificate = fact("peercert") or {}
-        subject = ",".join(
-            f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part
-        )
-        return cls(host, port, fact("sslcontext") is not None, subject or None)
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
+        names = (*subject, *certificate.get("subjectAltName", ()))
+        return cls(host, port, fact("sslcontext") is not None, tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,15 @@ class Credentials:
                 "out"
             )
         return cls(PLAIN, username, parts[2], client_id)
+
+    @classmethod
+    def from_response(cls, mechanism: str, response: bytes, client_id: str = "") -> Self:
+        """The response of a SASL mechanism that takes one step."""
+        if mechanism == PLAIN:
+            return cls.from_plain(response, client_id)
+        if mechanism == ANONYMOUS:  # what it says is a trace for people, and proves nothing
+            return cls(ANONYMOUS, client_id=client_id)
+        return cls(mechanism, password=response, client_id=client_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +202,10 @@ class Auth:
         authorizers: Sequence[Authorizer],
         sources: Sequence[Source] = (),
         throttles: Throttles | None = None,
+        challengers: Sequence[Challenger] = (),
     ) -> None:
         self._authenticators = tuple(authenticators)
+        self._challengers = tuple(challengers)
         self._authorizers = tuple(authorizers)
         self._sources = tuple(sources)
         self._throttles = throttles or Throttles()
@@ -197,39 +218,80 @@ class Auth:
 
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         """SASL mechanisms to offer to a peer, best first."""
-        names = (name for each in self._authenticators for name in each.mechanisms(peer))
-        return tuple(dict.fromkeys(names))
+        ways: list[Challenger | Authenticator] = [*self._challengers, *self._authenticators]
+        return tuple(dict.fromkeys(name for each in ways for name in each.mechanisms(peer)))
+
+    def begin(
+        self, mechanism: str, peer: Peer, client_id: str = "", *, has_last_word: bool = True
+    ) -> Login:
+        """A login by a mechanism that is offered, in as many steps as it takes. Raises
+        AccessRefused."""
+        if mechanism not in self.mechanisms(peer):
+            raise self._unknown(mechanism, peer)
+        for challenger in self._challengers:
+            conversation = challenger.converse(mechanism, peer, client_id)
+            if conversation is not None:
+                step = partial(self._converse, conversation, peer)
+                return Login(step, has_last_word=has_last_word)
+
+        async def only_step(response: bytes) -> Answer:
+            credentials = Credentials.from_response(mechanism, response, client_id)
+            return Proven(await self.authenticate(credentials, peer))
+
+        return Login(only_step, has_last_word=has_last_word)
 
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity:
         """Who the client is. Raises AccessRefused, with no hint at what was wrong for a guesser."""
-        places = (peer.host, f"{peer.host} {credentials.username}")
-        seconds = 0.0 if credentials.mechanism == ANONYMOUS else self._throttles.seconds(*places)
+        name = credentials.username
+        if credentials.mechanism != ANONYMOUS:
+            self._check_patience(name, peer)
+        try:
+            identity = await self._ask(credentials, peer)
+        except AccessRefused as error:
+            self._count_failure(name, peer, error)
+            raise
+        self.counters.logins += 1
+        return identity
+
+    async def _converse(self, conversation: Conversation, peer: Peer, response: bytes) -> Answer:
+        """One step; whoever fails in it has failed to log in."""
+        self._check_patience(conversation.username, peer)
+        try:
+            answer = await conversation.step(response)
+        except AccessRefused as error:
+            self._count_failure(conversation.username, peer, error)
+            raise
+        if isinstance(answer, Proven):
+            self.counters.logins += 1
+        return answer
+
+    def _check_patience(self, name: str, peer: Peer) -> None:
+        seconds = self._throttles.seconds(peer.host, f"{peer.host} {name}")
         if seconds > 0:
             self.counters.throttled_logins += 1
             raise NotChecked(
                 f"too many failed logins from {peer.host}; wait {seconds:.1f} s and try again"
             )
-        try:
-            identity = await self._ask(credentials, peer)
-        except NotChecked:
+
+    def _count_failure(self, name: str, peer: Peer, error: AccessRefused) -> None:
+        if isinstance(error, NotChecked):
             self.counters.throttled_logins += 1
-            raise
-        except AccessRefused as error:
-            self.counters.failed_logins += 1
-            self._throttles.count(*places)
-            log.warning("login of '%s' from %s refused: %s", credentials.username, peer.host, error)
-            raise
-        self.counters.logins += 1
-        return identity
+            return
+        self.counters.failed_logins += 1
+        self._throttles.count(peer.host, f"{peer.host} {name}")
+        log.warning("login of '%s' from %s refused: %s", name, peer.host, error)
 
     async def _ask(self, credentials: Credentials, peer: Peer) -> Identity:
         for authenticator in self._authenticators:
             identity = await authenticator.authenticate(credentials, peer)
             if identity is not None:
                 return identity
-        raise AccessRefused(
-            f"nobody here takes mechanism '{credentials.mechanism}'; "
-            f"use one of {', '.join(self.mechanisms(peer)) or 'none: no login is possible'}"
+        raise self._unknown(credentials.mechanism, peer)
+
+    def _unknown(self, mechanism: str, peer: Peer) -> AccessRefused:
+        offered = ", ".join(self.mechanisms(peer)) or "none: no login is possible"
+        return AccessRefused(
+            f"nobody here takes mechanism '{mechanism[:40]}'; use one of {offered}"
         )
 
     # --- what

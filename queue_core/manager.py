@@ -54,6 +54,10 @@ class LoopbackOnly:
     def admits_guest(self, *, is_loopback: bool) -> bool:
         return is_loopback
 
+    @property
+    def certificate_name(self) -> str:
+        return "commonName"
+
 
 class Manager:
     """`open` makes one; `close` ends it."""

@@ -66,6 +66,7 @@ class Router(Generic[Q]):
         self.topic_routes: dict[str, Route[Q]] = {}
         self.routes_found = 0  # looked up in vain, and found anew
         self.cache_overflows = 0  # times that the caches were full and started again
+        self.exchange_changes = 0  # what was found out about an exchange before may not hold now
         self._kept_matches = 0
         self._max_levels = max_levels
         self._queues: dict[str, Q] = {}
@@ -312,6 +313,7 @@ class Router(Generic[Q]):
                 "choose another"
             )
         self._make(spec)
+        self.exchange_changes += 1
         self._forget_routes()  # it may be somebody's alternate exchange
         return True
 
@@ -330,6 +332,7 @@ class Router(Generic[Q]):
             dict.fromkeys([*exchange.bindings, *self.bindings_of(ExchangeRef(name))])
         )
         del self._exchanges[name]
+        self.exchange_changes += 1
         self._forget_routes()
         others = tuple(other for other in removal.unused_exchanges if other != name)
         return Removal(removal.bindings, others)

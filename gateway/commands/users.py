@@ -23,8 +23,9 @@ from gateway.commands.command import (
 from gateway.commands.database import engine_for
 from gateway.commands.tables import print_json, print_table
 from gateway.config import Config
-from queue_core.accounts import Permission, Roll, TopicPermission
+from queue_core.accounts import Permission, Roll, TopicPermission, User
 from queue_core.passwords import hash_password
+from queue_core.scram import Verifier
 
 if TYPE_CHECKING:
     from queue_core.store.users import Users
@@ -51,7 +52,9 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--tag", action="append", metavar="TAG", help="what it may manage; may be repeated"
     )
-    parser.add_argument("--no-password", action="store_true", help="no login by password")
+    parser.add_argument(
+        "--no-password", action="store_true", help="no login by password: by certificate only"
+    )
     parser.add_argument(
         "--no-permissions", action="store_true", help="grant nothing; see `howdah user grant`"
     )
@@ -95,9 +98,11 @@ async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users
 
 
 async def add_user(options: argparse.Namespace, config: Config) -> int:
-    password_hash = None if options.no_password else hash_password(_password(options.name))
+    password = None if options.no_password else _password(options.name)
+    password_hash = None if password is None else hash_password(password)
+    verifier = None if password is None else Verifier.of(password)
     async with users_of(config, make=True) as users:
-        is_new = await users.put(options.name, password_hash, options.tag)
+        is_new = await users.put(options.name, password_hash, options.tag, verifier)
         if is_new and not options.no_permissions:
             await users.grant(options.name, "/", Permission(ALL, ALL, ALL))
     print(f"user '{options.name}' {'made' if is_new else 'changed'}")
@@ -137,6 +142,7 @@ def _as_json(roll: Roll, name: str) -> dict[str, object]:
         "name": name,
         "tags": sorted(user.tags),
         "has_password": user.password_hash is not None,
+        "has_scram": user.verifier is not None,
         "permissions": {
             v: given for (owner, v), given in roll.permissions.items() if owner == name
         },
@@ -153,11 +159,19 @@ def _print_roll(roll: Roll) -> None:
     for name in sorted(roll.users):
         tags = ",".join(sorted(roll.users[name].tags)) or None
         granted = {vhost: p for (owner, vhost), p in roll.permissions.items() if owner == name}
+        ways = _ways(roll.users[name])
         for vhost, p in sorted(granted.items()):
-            rows.append((name, tags, vhost, p.configure, p.write, p.read))
+            rows.append((name, ways, tags, vhost, p.configure, p.write, p.read))
         if not granted:
-            rows.append((name, tags, "-", "-", "-", "-"))
-    print_table(("user", "tags", "vhost", "configure", "write", "read"), rows)
+            rows.append((name, ways, tags, "-", "-", "-", "-"))
+    print_table(("user", "login", "tags", "vhost", "configure", "write", "read"), rows)
+
+
+def _ways(user: User) -> str:
+    """How it may log in; by certificate everybody may."""
+    if user.password_hash is None:
+        return "certificate"
+    return "password" if user.verifier is None else "password,scram"
 
 
 async def remove_user(options: argparse.Namespace, config: Config) -> int:

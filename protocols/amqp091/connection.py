@@ -13,13 +13,14 @@ from typing import Final, cast
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
-from protocols.amqp091.handshake import Authenticate, OpenVhost, State, UpdateSecret
+from protocols.amqp091.handshake import Begin, Continue, OpenVhost, State, UpdateSecret
 from protocols.amqp091.machine import Command, Machine, Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services
-from queue_core.auth import Peer
+from queue_core.auth import PLAIN, Credentials, Peer
 from queue_core.errors import AccessRefused, CoreError
+from queue_core.logins import Challenge, Login
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._machine: Machine
         self._peer: Peer
+        self._login: Login | None = None  # while the client shows who it is
         self._is_scheduled = False
         self._is_leaving = False
         self._is_lost = False
@@ -134,16 +136,35 @@ class Connection(asyncio.Protocol):
             match command:
                 case Perform():
                     await machine.perform(command)
-                case Authenticate():
-                    identity = await auth.authenticate(command.credentials, self._peer)
-                    machine.authenticated(identity)
+                case Begin():
+                    # tune has no room for what a mechanism says last
+                    self._login = auth.begin(command.mechanism, self._peer, has_last_word=False)
+                    await self._step(self._login, command.response)
+                case Continue():
+                    assert self._login is not None
+                    await self._step(self._login, command.response)
                 case OpenVhost():
                     await self._open(command.name)
                 case UpdateSecret():
-                    await auth.authenticate(command.credentials, self._peer)
-                    machine.secret_updated()
+                    await self._update_secret(command.secret)
         except CoreError as error:
             machine.refused(error)
+
+    async def _step(self, login: Login, response: bytes) -> None:
+        """Of the login; what the client hears of it."""
+        answer = await login.step(response)
+        if isinstance(answer, Challenge):
+            self._machine.challenged(answer.data)
+        else:
+            self._login = None
+            self._machine.authenticated(answer.identity)
+
+    async def _update_secret(self, secret: bytes) -> None:
+        identity = self._machine.identity
+        assert identity is not None
+        credentials = Credentials(PLAIN, identity.name, secret)
+        await self._services.auth.authenticate(credentials, self._peer)
+        self._machine.secret_updated()
 
     async def _open(self, name: str) -> None:
         vhost = await self._services.vhost(name)

@@ -17,6 +17,7 @@ from protocols.amqp091.methods import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
+    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
@@ -27,12 +28,10 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.tables import decode_table
 from protocols.amqp091.terms import Tuning
-from queue_core.auth import ANONYMOUS, PLAIN, Credentials, Peer
+from queue_core.auth import PLAIN
 from queue_core.errors import AccessRefused
 
 AMQPLAIN: Final = "AMQPLAIN"
-EXTERNAL: Final = "EXTERNAL"
-ONE_STEP: Final = (PLAIN, EXTERNAL, ANONYMOUS)  # mechanisms that need no challenge
 
 CAPABILITIES: Final[Mapping[str, object]] = {
     "publisher_confirms": True,
@@ -51,6 +50,7 @@ class State(Enum):
     AWAITING_HEADER = auto()
     STARTING = auto()  # we have sent start
     AUTHENTICATING = auto()
+    SECURING = auto()  # we have sent secure
     TUNING = auto()  # we have sent tune
     TUNED = auto()
     OPENING = auto()
@@ -63,6 +63,7 @@ Transitions = Mapping[tuple[State, type[Method]], State]
 
 RECEIVED: Final[Transitions] = {
     (State.STARTING, ConnectionStartOk): State.AUTHENTICATING,
+    (State.SECURING, ConnectionSecureOk): State.AUTHENTICATING,
     (State.TUNING, ConnectionTuneOk): State.TUNED,
     (State.TUNED, ConnectionOpen): State.OPENING,
     (State.OPEN, ConnectionUpdateSecret): State.OPEN,
@@ -86,10 +87,24 @@ def step(table: Transitions, state: State, method: Method) -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticate:
-    """Find out who it is, then call `authenticated` or `refused`."""
+class Begin:
+    """Log it in by this mechanism, then call `authenticated`, `challenged` or `refused`."""
 
-    credentials: Credentials
+    mechanism: str
+    response: bytes
+
+    def __repr__(self) -> str:
+        return f"Begin({self.mechanism})"  # the response may be a password
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The same login's next step; then call the same."""
+
+    response: bytes
+
+    def __repr__(self) -> str:
+        return "Continue()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +116,17 @@ class OpenVhost:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSecret:
-    """Check the new secret, then call `secret_updated` or `refused`."""
+    """Check the new secret of the same user, then call `secret_updated` or `refused`."""
 
-    credentials: Credentials
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "UpdateSecret()"
 
 
 def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
     """What we say first."""
-    offered = [name for name in mechanisms if name in ONE_STEP]
+    offered = list(mechanisms)
     if PLAIN in offered:
         offered.insert(offered.index(PLAIN) + 1, AMQPLAIN)
     properties: dict[str, object] = {
@@ -122,24 +140,20 @@ def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
     return ConnectionStart(0, 9, properties, " ".join(offered).encode(), b"en_US")
 
 
-def credentials_of(method: ConnectionStartOk, offered: Sequence[str], peer: Peer) -> Credentials:
-    """What the client says about itself. Raises AccessRefused where that is malformed."""
+def login_of(method: ConnectionStartOk, offered: Sequence[str]) -> Begin:
+    """How the client wants to log in. Raises AccessRefused where that is not possible."""
     mechanism = method.mechanism
     if mechanism == AMQPLAIN and PLAIN in offered:
-        return _amqplain(method.response)
-    if mechanism not in ONE_STEP or mechanism not in offered:
+        return Begin(PLAIN, _plain(method.response))
+    if mechanism not in offered:
         raise AccessRefused(
             f"mechanism '{mechanism}' is not offered; use one of {', '.join(offered)}"
         )
-    if mechanism == PLAIN:
-        return Credentials.from_plain(method.response)
-    if mechanism == EXTERNAL:
-        return Credentials(EXTERNAL, peer.tls_subject or "", method.response)
-    return Credentials(mechanism)
+    return Begin(mechanism, method.response)
 
 
-def _amqplain(response: bytes) -> Credentials:
-    """A field table without its length."""
+def _plain(response: bytes) -> bytes:
+    """What AMQPLAIN says in a field table (without its length), as PLAIN says it."""
     try:
         table, _ = decode_table(len(response).to_bytes(4) + response)
     except Amqp091Error as error:
@@ -147,7 +161,8 @@ def _amqplain(response: bytes) -> Credentials:
     login, password = table.get("LOGIN"), table.get("PASSWORD")
     if not isinstance(login, str) or not isinstance(password, str | bytes):
         raise AccessRefused("the AMQPLAIN response needs LOGIN and PASSWORD")
-    return Credentials.given(login, password)
+    secret = password.encode() if isinstance(password, str) else password
+    return b"\0".join((b"", login.encode(), secret))
 
 
 def tune(settings: Settings) -> ConnectionTune:

@@ -40,13 +40,14 @@ from protocols.amqp091.frames import (
 )
 from protocols.amqp091.handshake import (
     RECEIVED,
-    Authenticate,
+    Begin,
+    Continue,
     OpenVhost,
     State,
     UpdateSecret,
     agree,
     capabilities_of,
-    credentials_of,
+    login_of,
     start,
     step,
     tune,
@@ -63,6 +64,8 @@ from protocols.amqp091.methods import (
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionSecureOk,
     ConnectionStartOk,
     ConnectionTuneOk,
     ConnectionUnblocked,
@@ -75,7 +78,7 @@ from protocols.amqp091.output import Output
 from protocols.amqp091.publishing import Target, publish
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services, Terms, Tuning
-from queue_core.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Verdict
@@ -99,7 +102,7 @@ class Perform:
     method: Method
 
 
-Command = Authenticate | OpenVhost | UpdateSecret | Perform
+Command = Begin | Continue | OpenVhost | UpdateSecret | Perform
 
 
 class Stamp:
@@ -152,7 +155,7 @@ class Machine:
         self._acked: list[Delivery] = []  # settled together, a chunk at a time
         self._targets: dict[bytes, Target] = {}
         self._stamp: Stamp | None = None
-        self._auth_revision = services.auth.revision
+        self._judged_at = (services.auth.revision, 0)  # what `_targets` rests on
 
     # --- bytes
 
@@ -167,10 +170,7 @@ class Machine:
         return self._advance()
 
     def _advance(self) -> Command | None:
-        if self._services.auth.revision != self._auth_revision:
-            self._auth_revision = self._services.auth.revision
-            self._targets.clear()
-            self._stamp = None
+        self._forget_what_changed()
         command: Command | None = None
         while self.state is not State.CLOSED:
             try:
@@ -187,6 +187,15 @@ class Machine:
         self._settle_acked()
         self._is_waiting = command is not None
         return command
+
+    def _forget_what_changed(self) -> None:
+        """Permissions may be others now, and an exchange declared anew may be of another kind."""
+        exchanges = 0 if self.terms is None else self.terms.vhost.router.exchange_changes
+        now = (self._services.auth.revision, exchanges)
+        if now != self._judged_at:
+            self._judged_at = now
+            self._targets.clear()
+            self._stamp = None
 
     def _parse(self) -> Command | None:
         """Handles frames until there is none left, or one that has to wait. What is complete,
@@ -336,20 +345,25 @@ class Machine:
             case ConnectionStartOk():
                 self._capabilities = dict(capabilities_of(method.client_properties))
                 try:
-                    return Authenticate(credentials_of(method, self._mechanisms, self._peer))
+                    return login_of(method, self._mechanisms)
                 except AccessRefused as error:
                     self.refused(error)
+            case ConnectionSecureOk():
+                return Continue(method.response)
             case ConnectionTuneOk():
                 self.tuning = agree(method, self._settings)
             case ConnectionOpen():
                 return OpenVhost(method.virtual_host)
             case ConnectionUpdateSecret():
-                name = self.identity.name if self.identity is not None else ""
-                return UpdateSecret(Credentials(PLAIN, name, method.new_secret))
+                return UpdateSecret(method.new_secret)
             case ConnectionClose():
                 self._end_channels(RELEASED)
                 self.output.send(0, ConnectionCloseOk())
         return None
+
+    def challenged(self, challenge: bytes) -> None:
+        self.output.send(0, ConnectionSecure(challenge))
+        self.state = State.SECURING
 
     def authenticated(self, identity: Identity) -> None:
         self.identity = identity
@@ -386,7 +400,9 @@ class Machine:
             self.state = State.CLOSED  # as old clients expect it: without a word
             return
         found = answer(error)
-        if self.state is State.OPENING and found.code is ReplyCode.ACCESS_REFUSED:
+        # RabbitMQ says 530 for a virtual host, and for a new secret, that is not the user's.
+        is_later = self.state in (State.OPENING, State.OPEN)
+        if is_later and found.code is ReplyCode.ACCESS_REFUSED:
             found = Amqp091Error(ReplyCode.NOT_ALLOWED, found.text)
         self.close(found.code, found.text, self._index)
 

@@ -19,15 +19,15 @@ from protocols.mqtt.client import ROOM_FOR_REASONS, Client
 from protocols.mqtt.codec import decode, split
 from protocols.mqtt.connect_codec import version_of
 from protocols.mqtt.encoder import encode
-from protocols.mqtt.handshake import Refused, accept, method_credentials
+from protocols.mqtt.handshake import Accepted, Opening, Refused
 from protocols.mqtt.hot import take_hot
+from protocols.mqtt.login import ByMethod
 from protocols.mqtt.machine import RECEIVED, State, step
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
-from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode
+from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Identity, Peer
-from queue_core.errors import AccessRefused
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_broker",
+        "_by_method",
         "_client",
         "_connect",
         "_heard",
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_limit",
         "_loop",
         "_needed",
+        "_opening",
         "_parts",
         "_size",
         "_state",
@@ -89,6 +91,8 @@ class Connection(asyncio.Protocol):
         self._client: Client | None = None
         self._identity: Identity | None = None
         self._connect: Connect | None = None
+        self._opening: Opening | None = None  # between CONNECT and CONNACK
+        self._by_method: ByMethod | None = None  # how it showed who it is, to show it again
         self._limit = min(MAX_CONNECT, self._broker.settings.max_message_size)
         self._parts: list[bytes] = []  # of a packet that is not all here
         self._size = 0
@@ -198,14 +202,24 @@ class Connection(asyncio.Protocol):
             self._state = step(RECEIVED, self._state, packet)
             if client is not None:
                 client.receive(packet)
-            elif isinstance(packet, Connect):
-                self._version = packet.version
-                self._connect = replace(packet, password=None, will=None)  # nobody needs them again
-                self.defer(self._open(packet))
+            else:
+                self._receive_early(packet)
         if client is not None and not client.is_closed:
+            client.publishing.end_of_chunk()
             client.deliverer.end_of_chunk()
             self._hold_back_if_needed(client)
         return position
+
+    def _receive_early(self, packet: Packet) -> None:
+        """Before CONNACK."""
+        if isinstance(packet, Connect):
+            self._version = packet.version
+            self._connect = replace(packet, password=None, will=None)  # nobody needs them again
+            self.defer(self._open(packet))
+        elif isinstance(packet, Auth):
+            self.defer(self._go_on_opening(packet))
+        else:  # DISCONNECT of a client that does not like our AUTH
+            self.close()
 
     def _hold_back_if_needed(self, client: Client) -> None:
         """The disk, the workers or the client itself is behind: it is not read until they are
@@ -259,46 +273,62 @@ class Connection(asyncio.Protocol):
     async def _open(self, connect: Connect) -> None:
         peer = Peer.described_by(self._transport.get_extra_info)
         try:
-            accepted = await accept(self._broker, self, connect, peer)
+            self._opening = Opening(self._broker, self, connect, peer)
+            answer = await self._opening.begin()
         except Refused as refused:
-            self._broker.counters.refused_connections += 1
-            self.fail(refused.reason, str(refused))
+            self._refuse(refused)
             return
-        client = accepted.client
+        await self._answer_opening(answer)
+
+    async def _go_on_opening(self, packet: Auth) -> None:
+        assert self._opening is not None
+        try:
+            answer = await self._opening.go_on(packet)
+        except Refused as refused:
+            self._refuse(refused)
+            return
+        await self._answer_opening(answer)
+
+    def _refuse(self, refused: Refused) -> None:
+        self._opening = None
+        self._broker.counters.refused_connections += 1
+        self.fail(refused.reason, str(refused))
+
+    async def _answer_opening(self, answer: Accepted | Auth) -> None:
+        if isinstance(answer, Auth):
+            if self._state is not State.CLOSED:
+                self._state = State.AUTHENTICATING
+                self._send_auth(answer)
+            return
+        opening, self._opening = self._opening, None
+        client = answer.client
         if self._state is State.CLOSED:  # it did not wait for the answer
             client.end(is_clean=False)
             return
         self._broker.counters.connections += 1
         self._client = client
-        self._identity = accepted.identity
+        self._identity = answer.identity
+        self._by_method = None if opening is None else opening.by_method
         self._state = State.CONNECTED
         self._limit = self._broker.settings.max_message_size
-        self._send(accepted.answer)
-        self._watch(accepted.keep_alive)
+        self._send(answer.answer)
+        self._watch(answer.keep_alive)
         if not self._is_writable:
             client.pause()
         await client.start()
 
     async def authenticate(self, packet: Auth) -> None:
         """Again, by the same method and as the same user [MQTT-4.12.1-1]."""
-        client, connect, known = self._client, self._connect, self._identity
-        assert client is not None
-        assert connect is not None
-        assert known is not None
-        method = packet.properties.authentication_method
-        if method is None or method != connect.properties.authentication_method:
-            raise MqttError(ReasonCode.PROTOCOL_ERROR, "AUTH with another method than CONNECT's")
-        peer = Peer.described_by(self._transport.get_extra_info)
-        data = packet.properties.authentication_data or b""
-        client_id = client.session.client_id
-        try:
-            credentials = method_credentials(method, data, connect.username or "", client_id)
-            identity = await self._broker.services.auth.authenticate(credentials, peer)
-        except AccessRefused as error:
-            raise MqttError(ReasonCode.NOT_AUTHORIZED, str(error)) from error
-        if identity.name != known.name:
-            raise MqttError(ReasonCode.NOT_AUTHORIZED, "AUTH as another user than CONNECT's")
-        self._send(Auth(ReasonCode.SUCCESS, PropertySet(authentication_method=method)))
+        if self._by_method is None:  # [MQTT-4.12.0-7]
+            raise violation("AUTH of a client whose CONNECT named no authentication method")
+        assert self._identity is not None
+        self._send_auth(await self._by_method.again(packet, self._identity))
+
+    def _send_auth(self, packet: Auth) -> None:
+        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
+        if asked is not None and len(encode(packet, self._version)) > asked:  # [MQTT-3.1.2-24]
+            raise MqttError(ReasonCode.PACKET_TOO_LARGE, "an AUTH does not fit into a packet")
+        self._send(packet)
 
     # --- time
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink
-from protocols.mqtt.packets import ConnAck, Connect, Version, Will
+from protocols.mqtt.login import ByMethod, ByPassword, place_of
+from protocols.mqtt.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.properties import MQTT3, MQTT5, check_response_topic, native_of, read_facts
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.publishing import RESERVED
 from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of
-from queue_core.auth import PLAIN, Action, Credentials, Identity, Peer, Resource
+from queue_core.auth import Action, Identity, Peer, Resource
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument
+from queue_core.logins import Answer, Proven
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.topics import dotted, levels_of
 
@@ -41,14 +45,57 @@ class Accepted:
     keep_alive: int  # seconds
 
 
-async def accept(broker: Broker, link: ClientLink, connect: Connect, peer: Peer) -> Accepted:
-    """Raises Refused."""
-    client_id = connect.client_id or _assigned(connect)
+class Opening:
+    """One CONNECT on its way to CONNACK, with AUTH packets in between where its method asks for
+    them."""
+
+    def __init__(self, broker: Broker, link: ClientLink, connect: Connect, peer: Peer) -> None:
+        """Raises Refused."""
+        self._broker = broker
+        self._link = link
+        self._connect = connect
+        self._client_id = connect.client_id or _assigned(connect)
+        self._vhost = broker.settings.vhost
+        self._peer = peer
+        method = connect.properties.authentication_method
+        self.by_method = None if method is None else ByMethod(broker, method, self._client_id, peer)
+
+    async def begin(self) -> Accepted | Auth:
+        """Raises Refused."""
+        connect = self._connect
+        with _refusing():
+            self._vhost, username = await place_of(self._broker, connect.username)
+            if self.by_method is None:
+                way = ByPassword(self._broker, connect, self._client_id, self._peer)
+                return await self._accept(await way.authenticate(username))
+            return await self._go_on(
+                await self.by_method.begin(connect.properties.authentication_data)
+            )
+
+    async def go_on(self, packet: Auth) -> Accepted | Auth:
+        """Raises Refused [MQTT-4.12.0-4]."""
+        assert self.by_method is not None
+        with _refusing():
+            return await self._go_on(await self.by_method.go_on(packet))
+
+    async def _go_on(self, answer: Answer) -> Accepted | Auth:
+        if isinstance(answer, Proven):
+            return await self._accept(answer)
+        assert self.by_method is not None
+        return self.by_method.challenge(answer)
+
+    async def _accept(self, proven: Proven) -> Accepted:
+        broker, identity = self._broker, proven.identity
+        vhost = await _enter(broker, identity, self._vhost)
+        _check_will(broker, identity, vhost, self._connect.will)
+        return await _open(broker, self._link, self._connect, self._client_id, proven, vhost)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Whatever is wrong with it, CONNECT is refused."""
     try:
-        identity = await authenticate(broker, connect, client_id, peer)
-        vhost = await _enter(broker, identity)
-        _check_will(broker, identity, vhost, connect.will)
-        return await _open(broker, link, connect, client_id, identity, vhost)
+        yield
     except MqttError as error:
         raise Refused(error.reason, str(error)) from error
     except InvalidArgument as error:
@@ -67,37 +114,7 @@ def _assigned(connect: Connect) -> str:
     return "auto-" + token_hex(12)
 
 
-async def authenticate(broker: Broker, connect: Connect, client_id: str, peer: Peer) -> Identity:
-    """By user name and password, or by the method that CONNECT names. Raises Refused."""
-    method = connect.properties.authentication_method
-    auth = broker.services.auth
-    if method is None:
-        credentials = Credentials.given(connect.username, connect.password, client_id)
-    else:
-        if method not in auth.mechanisms(peer):  # [MQTT-4.12.0-1]
-            raise Refused(
-                ReasonCode.BAD_AUTHENTICATION_METHOD,
-                f"authentication method '{method[:40]}' is not supported here",
-            )
-        data = connect.properties.authentication_data or b""
-        credentials = method_credentials(method, data, connect.username or "", client_id)
-    try:
-        return await auth.authenticate(credentials, peer)
-    except AccessRefused as error:
-        has_name = connect.username is not None and method is None
-        reason = ReasonCode.BAD_USER_NAME_OR_PASSWORD if has_name else ReasonCode.NOT_AUTHORIZED
-        raise Refused(reason, str(error)) from error
-
-
-def method_credentials(method: str, data: bytes, username: str, client_id: str) -> Credentials:
-    """The authentication data of a method is the response of the SASL mechanism of that name."""
-    if method == PLAIN:
-        return Credentials.from_plain(data, client_id)
-    return Credentials(method, username, data, client_id)
-
-
-async def _enter(broker: Broker, identity: Identity) -> Vhost:
-    name = broker.settings.vhost
+async def _enter(broker: Broker, identity: Identity, name: str) -> Vhost:
     vhost = await broker.services.vhost(name)
     if not broker.services.auth.may_enter(identity, name):
         raise AccessRefused(f"user '{identity.name}' may not use vhost '{name}'")
@@ -124,10 +141,10 @@ async def _open(
     link: ClientLink,
     connect: Connect,
     client_id: str,
-    identity: Identity,
+    proven: Proven,
     vhost: Vhost,
 ) -> Accepted:
-    services, settings = broker.services, broker.settings
+    services, settings, identity = broker.services, broker.settings, proven.identity
     expiry = _expiry(connect, settings.max_session_expiry)
     session = await services.sessions.open(
         vhost,
@@ -155,6 +172,8 @@ async def _open(
     if settings.max_keep_alive:
         keep_alive = min(keep_alive or settings.max_keep_alive, settings.max_keep_alive)
     properties = _answer(broker, connect, client_id, expiry, keep_alive)
+    if proven.data:
+        properties = replace(properties, authentication_data=proven.data)
     return Accepted(client, identity, ConnAck(session.is_present, 0, properties), keep_alive)
 
 

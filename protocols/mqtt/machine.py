@@ -25,6 +25,7 @@ from protocols.mqtt.reasons import violation
 class State(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
     CONNECTING = "connecting"  # CONNACK is on its way; nothing is read meanwhile
+    AUTHENTICATING = "authenticating"  # AUTH was sent, and is to be answered
     CONNECTED = "connected"
     CLOSED = "closed"
 
@@ -33,6 +34,8 @@ Transitions = dict[tuple[State, type[Packet]], State]
 
 RECEIVED: Final[Transitions] = {
     (State.AWAITING_CONNECT, Connect): State.CONNECTING,  # [MQTT-3.1.0-1]
+    (State.AUTHENTICATING, Auth): State.CONNECTING,  # [MQTT-3.1.2-30]
+    (State.AUTHENTICATING, Disconnect): State.CLOSED,
     # No second CONNECT [MQTT-3.1.0-2], and nothing that only a server sends.
     (State.CONNECTED, Publish): State.CONNECTED,
     (State.CONNECTED, PubAck): State.CONNECTED,

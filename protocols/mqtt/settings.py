@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Settings:
     vhost: str = "/"
+    certificate_login: bool = False  # a verified certificate says who it is, whatever CONNECT says
     max_message_size: int = 16 * 1024 * 1024  # bytes of a whole packet, in either direction
     max_qos: int = 2
     async_fan_out: bool = False
@@ -19,6 +20,7 @@ class Settings:
     max_keep_alive: int = 0  # seconds; 0: what the client asks for
     max_session_expiry: float | None = None  # seconds; None: what the client asks for
     max_subscriptions: int = 1000  # of one session
+    max_topic_levels: int = 128  # of a topic or filter
     max_topics_remembered: int = 1000  # of one connection
     connect_timeout: float = 10.0  # seconds from the connection to its CONNECT
     write_buffer_bytes: int = 4 * 1024 * 1024  # not yet taken by the peer's socket

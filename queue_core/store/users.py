@@ -6,15 +6,17 @@ Answers for the tables user, permission and topic_permission. It does not judge 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 from sqlalchemy import (
     ColumnElement,
     Executable,
+    Row,
     Select,
     Table,
     delete,
@@ -29,7 +31,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queue_core.accounts import Permission, Roll, TopicPermission, User
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
-from queue_core.store.schema import permission, topic_permission, user
+from queue_core.scram import Verifier
+from queue_core.store.schema import permission, secret, topic_permission, user
+
+log = logging.getLogger(__name__)
 
 LONGEST_NAME: Final = 255
 
@@ -45,6 +50,7 @@ def _revision_of(table: Table) -> Select[int, int]:
 
 
 _REVISION: Final = union_all(*map(_revision_of, (user, permission, topic_permission)))
+_MOCK_KEY: Final = select(secret.c.value).where(secret.c.name == "mock salt")
 _IS_NEW: Final[ColumnElement[bool]] = literal_column("xmax = 0")
 
 
@@ -63,8 +69,9 @@ class StoredRoll:
             users = await connection.execute(select(user))
             permissions = await connection.execute(select(permission))
             topics = await connection.execute(select(topic_permission))
+            mock_key = (await connection.execute(_MOCK_KEY)).scalar_one()
         return Roll(
-            {row.name: User(row.name, row.password_hash, frozenset(row.tags)) for row in users},
+            {row.name: _user(row) for row in users},
             {
                 (row.user_name, row.vhost): Permission(row.configure, row.write, row.read)
                 for row in permissions
@@ -73,7 +80,17 @@ class StoredRoll:
                 (row.user_name, row.vhost, row.exchange): TopicPermission(row.write, row.read)
                 for row in topics
             },
+            mock_key,
         )
+
+
+def _user(row: Row[Any]) -> User:
+    try:
+        verifier = None if row.scram_verifier is None else Verifier.parsed(row.scram_verifier)
+    except ValueError as error:  # written by hand
+        log.warning("user '%s' cannot log in by SCRAM: %s; set its password", row.name, error)
+        verifier = None
+    return User(row.name, row.password_hash, frozenset(row.tags), verifier)
 
 
 class Users:
@@ -83,11 +100,19 @@ class Users:
         self._engine = engine
 
     async def put(
-        self, name: str, password_hash: str | None, tags: Iterable[str] | None = None
+        self,
+        name: str,
+        password_hash: str | None,
+        tags: Iterable[str] | None = None,
+        verifier: Verifier | None = None,
     ) -> bool:
         """Makes a user, or gives an existing one a new password; True if it is new."""
         _check_name(name)
-        values: dict[str, object] = {"password_hash": password_hash, "changed_at": func.now()}
+        values: dict[str, object] = {
+            "password_hash": password_hash,
+            "scram_verifier": None if verifier is None else str(verifier),
+            "changed_at": func.now(),
+        }
         if tags is not None:
             values["tags"] = sorted(set(tags))
         made = insert(user).values(name=name, **values)

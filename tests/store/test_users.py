@@ -20,6 +20,8 @@ AWAY = Peer("192.0.2.7")
 
 
 class NoStrangers:
+    certificate_name = "commonName"
+
     def admits_anonymous(self, *, is_loopback: bool) -> bool:
         return False
 

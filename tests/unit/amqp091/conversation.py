@@ -14,7 +14,7 @@ from protocols.amqp091.content import encode_properties
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import CONTENT
 from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
-from protocols.amqp091.handshake import Authenticate, OpenVhost, UpdateSecret
+from protocols.amqp091.handshake import Begin, Continue, OpenVhost, UpdateSecret
 from protocols.amqp091.machine import Command, Machine, Perform
 from protocols.amqp091.methods import (
     BasicPublish,
@@ -30,11 +30,13 @@ from queue_core.agenda import Agenda
 from queue_core.auth import PLAIN, Action, Auth, Credentials, Identity, Peer, Resource
 from queue_core.counters import Counters
 from queue_core.errors import AccessRefused, CoreError, VhostNotFound
+from queue_core.logins import Challenge, Login
 from queue_core.queues import House
 from queue_core.ready import Budget
 from queue_core.units import Unit
 from queue_core.vhost import Vhost
 
+HERE = Peer("127.0.0.1")
 GREETING = ConnectionStartOk(
     {"capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True}},
     "PLAIN",
@@ -128,10 +130,11 @@ class Conversation:
         self.services = services or FakeServices()
         self.output = Output(lambda: None, lambda: None)
         self.counters = Amqp091Counters()
+        self.login: Login
         self.machine = Machine(
             self.services,
             settings or Settings(),
-            Peer("127.0.0.1"),
+            HERE,
             self.output,
             self,
             self.counters,
@@ -157,18 +160,26 @@ class Conversation:
             match command:
                 case Perform():
                     await machine.perform(command)
-                case Authenticate():
-                    identity = await services.auth.authenticate(
-                        command.credentials, Peer("127.0.0.1")
-                    )
-                    machine.authenticated(identity)
+                case Begin():
+                    self.login = services.auth.begin(command.mechanism, HERE, has_last_word=False)
+                    await self._step(command.response)
+                case Continue():
+                    await self._step(command.response)
                 case OpenVhost():
                     machine.opened(await services.vhost(command.name))
                 case UpdateSecret():
-                    await services.auth.authenticate(command.credentials, Peer("127.0.0.1"))
+                    credentials = Credentials(PLAIN, "ann", command.secret)
+                    await services.auth.authenticate(credentials, HERE)
                     machine.secret_updated()
         except CoreError as error:
             machine.refused(error)
+
+    async def _step(self, response: bytes) -> None:
+        answer = await self.login.step(response)
+        if isinstance(answer, Challenge):
+            self.machine.challenged(answer.data)
+        else:
+            self.machine.authenticated(answer.identity)
 
     def heard(self) -> list[object]:
         """Methods, and the bytes of headers' properties and of bodies, in order."""

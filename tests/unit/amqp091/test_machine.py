@@ -197,7 +197,7 @@ async def test_a_new_secret_is_checked() -> None:
     talk = await Conversation().open()
     right, wrong = ConnectionUpdateSecret(b"secret", "new"), ConnectionUpdateSecret(b"no", "new")
     assert await talk.say(right, channel=0) == [ConnectionUpdateSecretOk()]
-    assert closes(await talk.say(wrong, channel=0)) == [(403, 10, 70)]
+    assert closes(await talk.say(wrong, channel=0)) == [(530, 10, 70)]
 
 
 # --- errors

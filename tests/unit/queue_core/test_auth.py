@@ -24,6 +24,7 @@ from queue_core.throttle import Throttle, Throttles
 
 HERE = Peer("127.0.0.1", 40000)
 AWAY = Peer("192.0.2.7", 40000)
+PUMP = Peer("192.0.2.8", 40000, True, (("commonName", "machine"), ("DNS", "pump-7.example")))
 ADA_HASH = hash_password("correct horse")
 
 
@@ -56,6 +57,7 @@ class FakePolicy:
 
     anonymous: bool | None = None
     guest: bool | None = None
+    certificate_name: str = "commonName"
 
     def admits_anonymous(self, *, is_loopback: bool) -> bool:
         return is_loopback if self.anonymous is None else self.anonymous
@@ -158,13 +160,14 @@ async def test_clients_without_credentials_come_in_from_loopback_only() -> None:
 
 async def test_mechanisms_are_offered_only_to_those_who_may_use_them() -> None:
     auth, _ = await auth_of()
-    assert auth.mechanisms(HERE) == ("PLAIN", "ANONYMOUS")
-    assert auth.mechanisms(AWAY) == ("PLAIN",)
+    assert auth.mechanisms(HERE) == ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
+    assert auth.mechanisms(AWAY) == ("SCRAM-SHA-256", "PLAIN")
+    assert auth.mechanisms(PUMP) == ("SCRAM-SHA-256", "EXTERNAL", "PLAIN")
 
 
 async def test_a_mechanism_that_nobody_takes_is_refused_with_those_that_are() -> None:
     auth, _ = await auth_of()
-    with pytest.raises(AccessRefused, match="'GSSAPI'; use one of PLAIN, ANONYMOUS"):
+    with pytest.raises(AccessRefused, match="'GSSAPI'; use one of SCRAM-SHA-256, PLAIN, ANON"):
         await auth.authenticate(Credentials("GSSAPI"), HERE)
 
 
@@ -190,10 +193,14 @@ def test_a_peer_is_described_by_what_its_transport_says() -> None:
     facts = {
         "peername": ("::1", 4711, 0, 0),
         "sslcontext": object(),
-        "peercert": {"subject": ((("commonName", "pump-7"),), (("organizationName", "Plant"),))},
+        "peercert": {
+            "subject": ((("commonName", "pump-7"),), (("organizationName", "Plant"),)),
+            "subjectAltName": (("DNS", "pump-7.example"),),
+        },
     }
     peer = Peer.described_by(facts.get)
-    assert peer == Peer("::1", 4711, True, "commonName=pump-7,organizationName=Plant")
+    names = (("commonName", "pump-7"), ("organizationName", "Plant"), ("DNS", "pump-7.example"))
+    assert peer == Peer("::1", 4711, True, names)
     assert Peer.described_by({"peername": ""}.get) == Peer("", 0)
 
 
