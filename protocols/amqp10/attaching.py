@@ -98,11 +98,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
     queue = terms.vhost.queue(supply.queue, terms.owner)
     is_stream = isinstance(queue, StreamQueue)
     copies = source.copies and not is_stream and not supply.is_subscription
-    filters = read_filters(
-        source.filters,
-        is_stream=is_stream,
-        can_select=is_stream or copies or supply.is_subscription,
-    )
+    filters = read_filters(source.filters, is_stream=is_stream)
     settles = asked.sender_mode == SENDER_SETTLES
     answer = Answer(
         address=supply.address,
@@ -124,6 +120,8 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         engine.accept_link(asked.handle, answer)
         browsing.on_flow()
         return
+    # What a subscription or a stream's reader does not want is for nobody else; in a queue it is.
+    competes = not is_stream and not supply.is_subscription
     link = OutgoingLink(
         machine,
         asked.handle,
@@ -132,7 +130,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         settles=settles,
         receiver_mode=asked.receiver_mode,
         max_size=asked.max_message_size,
-        test=test,
+        test=None if competes else test,
         is_stream=is_stream,
         default=default,
     )
@@ -147,6 +145,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         exclusive=supply.is_exclusive,
         group=_group(machine, asked) if is_stream else None,
         start=filters.start if is_stream else None,
+        accepts=test if competes else None,
     )
     link.consumer = await terms.vhost.consume(supply.queue, link, spec, terms.owner)
     machine.links[asked.handle] = link

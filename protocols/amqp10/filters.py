@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from secrets import token_hex
 from typing import Final
 
+from protocols.amqp10.delivery_sections import merged
 from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
+from protocols.amqp10.properties import FORM
+from protocols.amqp10.sections import shape_of
 from protocols.amqp10.selector import Selector, SelectorError, compile_selector
-from protocols.amqp10.types import Described
+from protocols.amqp10.types import Described, Symbol
 from queue_core.consumers import Position
 from queue_core.message import Message
 
@@ -22,6 +26,7 @@ OFFSET: Final = "rabbitmq:stream-offset-spec"
 STREAM_FILTER: Final = "rabbitmq:stream-filter"
 MATCH_UNFILTERED: Final = "rabbitmq:stream-match-unfiltered"
 FILTER_VALUE: Final = "x-stream-filter-value"  # the annotation that a stream's filter looks at
+ORIGIN: Final = Symbol("x-opt-origin")  # the annotation that no-local looks at
 CODES: Final = {  # filters that some clients name by number
     0x0000468C00000003: NO_LOCAL,
     0x0000468C00000004: SELECTOR,
@@ -39,14 +44,15 @@ class Filters:
     match_unfiltered: bool = False
     answered: Mapping[object, object] | None = None
 
-    def test(self, origin: object) -> Callable[[Message], bool] | None:
+    def test(self, origin: str) -> Callable[[Message], bool] | None:
         """Whether a message passes; None when all do. `origin` is the receiver's connection."""
         if self.selector is None and not self.no_local and self.values is None:
             return None
-        return lambda message: self._passes(message, origin)
+        mark = origin.encode()
+        return lambda message: self._passes(message, mark)
 
-    def _passes(self, message: Message, origin: object) -> bool:
-        if self.no_local and ORIGINS.of(message) is origin:
+    def _passes(self, message: Message, origin: bytes) -> bool:
+        if self.no_local and came_from(message, origin):
             return False
         if self.values is not None:
             value = message.properties.header_map().get(FILTER_VALUE)
@@ -60,7 +66,7 @@ class Filters:
 NO_FILTERS: Final = Filters()
 
 
-def read_filters(value: object, *, is_stream: bool, can_select: bool) -> Filters:
+def read_filters(value: object, *, is_stream: bool) -> Filters:
     """Raises Amqp10Error for one that is supported and makes no sense."""
     if not isinstance(value, dict):
         return NO_FILTERS
@@ -71,7 +77,7 @@ def read_filters(value: object, *, is_stream: bool, can_select: bool) -> Filters
     answered: dict[object, object] = {}
     for key, item in value.items():
         name, content = _read(key, item)
-        if name == SELECTOR and can_select:
+        if name == SELECTOR:
             selector = _selector(content)
         elif name == NO_LOCAL and not is_stream:
             no_local = True
@@ -128,17 +134,26 @@ def position(content: object) -> Position:
 
 
 class Origins:
-    """Marks messages with the connection that they came from, while anybody asks. What is read back
-    from the database has lost its mark."""
+    """Marks messages with the connection that they came from, while anybody asks. The mark is an
+    annotation, so that it is stored with the message, and names a connection to nobody else."""
 
     def __init__(self) -> None:
         self.askers = 0
 
-    def mark(self, message: Message, origin: object) -> None:
-        message.encoded = {self: origin}
+    @staticmethod
+    def new() -> str:
+        """A connection's mark: no other ever has the same."""
+        return token_hex(16)
 
-    def of(self, message: Message) -> object:
-        return None if message.encoded is None else message.encoded.get(self)
+    @staticmethod
+    def mark(native: bytes, origin: str) -> bytes:
+        sections = shape_of(native).sections
+        prefix = native[: len(native) - len(sections)]
+        return prefix + merged(sections, {ORIGIN: origin})
+
+
+def came_from(message: Message, origin: bytes) -> bool:
+    return message.form is FORM and origin in message.native
 
 
 ORIGINS: Final = Origins()

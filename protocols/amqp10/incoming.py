@@ -194,6 +194,8 @@ class IncomingLink:
             expires_at = self._terms.clock() + ttl
         if place is None:
             place = self._relayed(properties)
+        if ORIGINS.askers:
+            native = ORIGINS.mark(native, self.machine.origin)
         return Message(
             body,
             place.exchange,
@@ -209,8 +211,6 @@ class IncomingLink:
         )
 
     def _publish(self, delivery: Handle, message: Message) -> None:
-        if ORIGINS.askers:
-            ORIGINS.mark(message, self.machine.origin)
         if is_settled(delivery):
             engine.settle(delivery)
             self._vhost.publish(message)

@@ -42,6 +42,7 @@ from protocols.amqp10.errors import (
     Amqp10Error,
     answer,
 )
+from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.incoming import IncomingLink
 from protocols.amqp10.modifying import annotate
 from protocols.amqp10.outgoing import OutgoingLink, verdict_of
@@ -92,7 +93,7 @@ class Machine:
         )
         self.links: dict[Handle, Link] = {}
         self.outgoing: dict[Handle, Delivery] = {}
-        self.origin = object()  # marks this connection's messages, for no-local
+        self.origin = ORIGINS.new()  # marks this connection's messages, for no-local
         self.coordinator = Coordinator(self)
         self.releasing = Releasing(self)
         self.echoing = Echoing()

@@ -299,12 +299,53 @@ def test_a_selector_on_a_topic_lets_through_what_it_says(connect: Connections) -
     assert nothing_comes(receiver)
 
 
-def test_a_selector_that_is_none_is_refused_with_its_fault(connect: Connections) -> None:
+def test_a_selector_on_a_queue_leaves_to_others_what_it_does_not_want(
+    connect: Connections,
+) -> None:
+    queue, connection = fresh("selected"), connect()
+    sender = connection.create_sender(f"queue://{queue}")
+    reds = connection.create_receiver(
+        f"/queues/{queue}", name="reds", credit=5, options=reactor.Selector("colour = 'red'")
+    )
+    assert symbol("selector") in filters_of(reds.link)
+    for number, colour in enumerate(("blue", "red", "green", "red")):
+        sender.send(Message(body=f"{colour} {number}", properties={"colour": colour}))
+    assert [reds.receive().body for _ in range(2)] == ["red 1", "red 3"]
+    assert nothing_comes(reds)
+    others = connection.create_receiver(
+        f"/queues/{queue}", name="others", credit=5, options=reactor.Selector("colour <> 'red'")
+    )
+    message = others.receive()
+    assert (message.body, message.first_acquirer, message.delivery_count) == ("blue 0", True, 0)
+    others.release(delivered=False)
+    others.close()  # what it had comes back for whoever takes it
+    rest = connection.create_receiver(f"/queues/{queue}", credit=5)
+    assert [rest.receive().body for _ in range(2)] == ["blue 0", "green 2"]
+
+
+def test_draining_with_a_selector_gives_what_matches_and_the_credit_back(
+    connect: Connections,
+) -> None:
+    queue, connection = fresh("selected"), connect()
+    sender = connection.create_sender(f"queue://{queue}")
+    for number in range(6):
+        sender.send(Message(body=number, properties={"n": number}))
+    receiver = connection.create_receiver(
+        f"/queues/{queue}", credit=0, options=reactor.Selector("n >= 4 OR missing IS NOT NULL")
+    )
+    receiver.link.drain(5)
+    connection.wait(lambda: len(receiver.fetcher.incoming) == 2 and not receiver.link.draining())
+    assert [receiver.receive().body for _ in range(2)] == [4, 5]
+
+
+@pytest.mark.parametrize("node", ["topic://", "queue://"])
+def test_a_selector_that_is_none_is_refused_with_its_fault(connect: Connections, node: str) -> None:
     with pytest.raises(LinkDetached) as raised:
         connect().create_receiver(
-            f"topic://{fresh('t')}", options=reactor.Selector("colour = = 'red'")
+            f"{node}{fresh('t')}", options=reactor.Selector("colour = = 'red'")
         )
     assert raised.value.condition == "amqp:invalid-field"
+    assert "9" in str(raised.value)  # where
 
 
 def test_a_filter_that_is_not_supported_is_left_out_of_the_answer(connect: Connections) -> None:
