@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from queue_core.agenda import Appointment
+from queue_core.claims import claim_entry
 from queue_core.errors import CoreError, SessionNotFound
 from queue_core.packets import PacketKey, PacketState
 from queue_core.queues import ClassicQueue
@@ -22,6 +23,7 @@ from queue_core.subscriptions import LIVE_SHARE_PREFIX, SHARE_PREFIX, Subscripti
 from queue_core.units import PacketRecord
 
 if TYPE_CHECKING:
+    from queue_core.consumers import Delivery
     from queue_core.sessions import Sessions
     from queue_core.vhost import Vhost
 
@@ -303,6 +305,15 @@ class Session:
         if self.stored is not None:
             self.vhost.unsubscribe(subscription.filter, self.stored)
 
+    # --- deliveries of a group
+
+    def claim(self, delivery: Delivery, subscription: Subscription) -> None:
+        """A message of a group becomes this stored session's own: it leaves the group's queue and
+        enters the session's, in one commit."""
+        stored = self.stored
+        assert stored is not None
+        claim_entry(self.vhost, delivery, stored, subscription)
+
     # --- packets in flight
 
     @property
@@ -334,3 +345,7 @@ class Session:
         record = PacketRecord(self.state.id, is_outgoing, packet_id, state, queue_id, offset)
         self.state.note(record)
         return record
+
+    def forget_packet(self, is_outgoing: bool, packet_id: int) -> None:
+        """Ends an exchange of a session that is not stored."""
+        self.state.packets.pop((is_outgoing, packet_id), None)

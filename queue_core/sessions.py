@@ -424,6 +424,11 @@ class Sessions:
         self.ledger.open(state.id, packets)
         for record in packets:
             state.note(record)
+            stored = state.stored
+            if stored is None or record.queue_id != stored.log.queue_id:
+                continue
+            if record.state and record.offset is not None:
+                stored.cursor.begun.add(record.offset)
 
     def _left(self, key: ClientKey) -> float | None:
         """How long a session will still be there, in seconds; None: for ever."""

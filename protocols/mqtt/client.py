@@ -14,7 +14,7 @@ from protocols.mqtt.aliases import OutgoingAliases
 from protocols.mqtt.delivering import Deliverer, Link
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.inbound import Inbound, Received
-from protocols.mqtt.outbound import Outbound
+from protocols.mqtt.outbound import MOST_STORED, Outbound
 from protocols.mqtt.packets import (
     Auth,
     Connect,
@@ -139,6 +139,8 @@ class Client:
         self._agreement = agreement
         self._has_wish_to_end = False
         window = agreement.receive_maximum
+        if session.is_persistent:
+            window = min(window, MOST_STORED)
         self._credit = window + (settings.pending_queue_size if settings.pends_overflow else 0)
         self._shared_credit = SharedCredit(self._credit)
         self.deliverer = self._make_deliverer(window)
@@ -178,7 +180,7 @@ class Client:
             self.session.vhost,
             self.session.client_id,
             self.version,
-            Outbound(window),
+            Outbound(window, is_stored=self.session.is_persistent),
             self._credit,
             self._agreement.max_packet,
             OutgoingAliases(aliases) if aliases else None,
@@ -319,8 +321,6 @@ class Client:
         self._send(PingResp())  # [MQTT-3.12.4-1]
 
     def on_auth(self, packet: Auth) -> None:
-        if packet.reason != ReasonCode.RE_AUTHENTICATE:
-            raise violation("AUTH that answers nothing")
         self._link.defer(self._link.authenticate(packet))
 
     def on_disconnect(self, packet: Disconnect) -> None:
@@ -358,16 +358,27 @@ class Client:
         if self.is_closed:
             return
         self.is_closed = True
+        self.publishing.end_of_chunk()
         self.deliverer.settle()
-        flights = list(self.deliverer.outbound.in_flight.values())
         if self._stored_sink is not None:
-            self._stored_sink.leave(flights)
+            self._stored_sink.leave(list(self.deliverer.outbound.in_flight.values()))
         for consumer in self._consumers.values():
-            if isinstance(consumer.sink, SharedSink):
-                consumer.sink.leave(flights)
+            consumer.cancel()
+        self._queue_topics.cancel_all()
+        self._return_unsent()
+        for consumer in self._consumers.values():
             self.session.vhost.end_consumer(consumer, RELEASED)
         self._consumers.clear()
         self._queue_topics.close(is_clean=is_clean)
+
+    def _return_unsent(self) -> None:
+        """What was never sent goes back as if it had not been handed out."""
+        line = [] if self._stored_sink is None else self._stored_sink.line
+        for flight in (*self.deliverer.outbound.pending, *line):
+            delivery = flight.delivery
+            if delivery is not None and delivery.is_open and delivery.consumer.cursor.requeues:
+                delivery.consumer.cursor.detach(delivery)
+                delivery.consumer.cursor.take_back(delivery.entry)
 
     def end(self, *, is_clean: bool) -> None:
         """The connection is over; the session may not be."""

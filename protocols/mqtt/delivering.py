@@ -28,7 +28,7 @@ from protocols.mqtt.frames import (
     special_halves,
     topic_octets,
 )
-from protocols.mqtt.outbound import Flight, Outbound, Sent
+from protocols.mqtt.outbound import ACKNOWLEDGED, Flight, Outbound, Sent
 from protocols.mqtt.packets import PubAck, PubComp, PubRec, PubRel, Version
 from protocols.mqtt.properties import FORMS, published_qos, was_retained
 from protocols.mqtt.reasons import ReasonCode
@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 BEHIND: Final = 1000  # messages that wait for a client before its publishers are slowed down
 PATIENCE: Final = 0.5  # seconds that a publisher waits for it at a time
+PUBREL: Final = b"\x62\x02"  # and the packet identifier: 0.1 us against 1.9 us by the encoder
 RETAINED: Final = "retained"  # in a subscription's extra: sent because it was retained
 
 
@@ -91,6 +92,8 @@ class Deliverer:
         "_most_unacknowledged",
         "_next_token",
         "_out",
+        "_recorded",
+        "_records",
         "_settled",
         "_stuck_at",
         "_version",
@@ -133,7 +136,9 @@ class Deliverer:
         self._waiters: list[asyncio.Future[None]] = []
         self.progress = 0  # times that it went on after it was held back
         self._settled: list[Delivery] = []  # accepted in this chunk
-        self._commits: dict[int, Flight] = {}
+        self._records: list[PacketRecord] = []  # of this chunk, and the flights they are about
+        self._recorded: list[Flight] = []
+        self._commits: dict[int, list[Flight]] = {}
         self._next_token = 0
         self.outbound = outbound
         self.aliases = aliases
@@ -153,6 +158,8 @@ class Deliverer:
             and (message.expires_at is None or not self.is_5)
         ):
             qos = options[0].qos if message.durable else 0
+            if qos == 2:
+                qos = published_qos(message)
             if qos == 0:
                 encoded = message.encoded
                 frame: Any = None if encoded is None else encoded.get(self._keys[0])
@@ -165,26 +172,28 @@ class Deliverer:
                     out.append(frame)
                     self._counters.messages_sent += 1
                     return
-            elif qos == 1:
+            else:
                 outbound = self.outbound
                 if len(outbound.in_flight) < outbound.window and not outbound.pending:
-                    self._send_1(consumer, message, outbound)
+                    self._send_live(consumer, message, outbound, qos)
                     return
         self._deliver(consumer, message, options)
 
-    def _send_1(self, consumer: Consumer, message: Message, outbound: Outbound) -> None:
-        """Hot: QoS 1 within the window, nothing special about it."""
+    def _send_live(
+        self, consumer: Consumer, message: Message, outbound: Outbound, qos: int
+    ) -> None:
+        """Hot: QoS 1 or 2 within the window, nothing special about it."""
         encoded = message.encoded
-        made: Any = None if encoded is None else encoded.get(self._keys[1])
+        made: Any = None if encoded is None else encoded.get(self._keys[qos])
         if made is None:
-            made = halves(message, self.is_5, 1)
+            made = halves(message, self.is_5, qos)
         front, back = made
         if len(front) + len(back) + 2 > self._max_packet:
             self._drop_too_large(message)
             return
         packet_id = outbound.take_id()
         in_flight = outbound.in_flight
-        in_flight[packet_id] = LIVE_1
+        in_flight[packet_id] = LIVE_1 if qos == 1 else LIVE_2
         out = self._out
         if not out:
             self._link.flush_soon()
@@ -234,10 +243,12 @@ class Deliverer:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            await asyncio.wait_for(waiter, PATIENCE)
-        except TimeoutError:
-            if progress == self.progress:
-                self._stuck_at = progress
+            await asyncio.wait((waiter,), timeout=PATIENCE)
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        if not waiter.done() and progress == self.progress:
+            self._stuck_at = progress
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """The live queue ends with the connection."""
@@ -262,12 +273,16 @@ class Deliverer:
     def send(self, flight: Flight) -> None:
         """QoS 1 and 2: now, or when the window has room."""
         if self.outbound.has_room:
-            self._launch(flight)
+            self.launch(flight)
         else:
             self.outbound.pending.append(flight)
 
-    def _launch(self, flight: Flight) -> None:
+    def launch(self, flight: Flight) -> None:
+        """The window has room for it."""
         outbound = self.outbound
+        if flight.state is Sent.AWAITS_CLAIM:
+            flight.owner.on_launch(flight)
+            return
         message, plan = flight.message, flight.plan
         assert message is not None
         assert isinstance(plan, Plan)
@@ -321,19 +336,35 @@ class Deliverer:
         self._counters.dropped_too_large += 1
         log.debug("a message on '%s' is too large for '%s'", message.topic, self._client_id)
 
-    def commit_first(self, flight: Flight, records: tuple[PacketRecord, ...]) -> None:
-        """What `flight.state` asks for is sent once these are in the database."""
+    def commit_first(self, flight: Flight, records: tuple[PacketRecord, ...] = ()) -> None:
+        """What `flight.state` asks for happens once these, and what was settled, are in the
+        database."""
+        self._commit((), [flight], records)
+
+    def commit_later(self, flight: Flight, records: tuple[PacketRecord, ...]) -> None:
+        """The same, with all others of this chunk."""
+        self._records += records
+        self._recorded.append(flight)
+
+    def _commit(
+        self,
+        settled: Sequence[Delivery],
+        flights: list[Flight],
+        records: tuple[PacketRecord, ...],
+    ) -> None:
         self._next_token += 1
-        self._commits[self._next_token] = flight
-        self._vhost.settle((), ACCEPTED, self, self._next_token, records)
+        self._commits[self._next_token] = flights
+        self._vhost.settle(settled, ACCEPTED, self, self._next_token, records)
 
     def on_committed(self, tokens: list[int]) -> None:
         for token in tokens:
-            flight = self._commits.pop(token)
-            if flight.state is Sent.AWAITS_PUBREC:
-                flight.owner.on_recorded(flight)
-            elif flight.state is Sent.AWAITS_PUBCOMP:
-                self.release(flight)
+            for flight in self._commits.pop(token):
+                if flight.state is Sent.AWAITS_PUBCOMP:
+                    self.release(flight)
+                elif flight.state is Sent.OVER:
+                    self.outbound.reserved.pop(flight.packet_id, None)
+                else:
+                    flight.owner.on_recorded(flight)
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
         for token in tokens:
@@ -342,13 +373,14 @@ class Deliverer:
 
     def release(self, flight: Flight) -> None:
         """PUBREL [MQTT-4.3.3-4]."""
-        self.put(encode(PubRel(flight.packet_id), self._version))
+        self.put(PUBREL + flight.packet_id.to_bytes(2, "big"))
 
     # --- acknowledgements
 
     def acknowledge(self, packet: PubAck | PubRec | PubComp) -> None:
-        if self.outbound.in_flight.get(packet.packet_id) is LIVE_1 and isinstance(packet, PubAck):
-            del self.outbound.in_flight[packet.packet_id]
+        held = self.outbound.in_flight.get(packet.packet_id)
+        if held is not None and held.owner is NOBODY:
+            self._acknowledge_live(held, packet)
             return
         flight = self.outbound.acknowledge(packet)
         if flight is None:
@@ -357,6 +389,17 @@ class Deliverer:
             flight.owner.on_received(flight, packet.reason)
         else:
             flight.owner.on_ended(flight, packet.reason)
+
+    def _acknowledge_live(self, held: Flight, packet: PubAck | PubRec | PubComp) -> None:
+        """One flight stands for all of its kind: another takes its place."""
+        state = ACKNOWLEDGED.get((held.state, type(packet)))
+        if state is None:
+            self._stray(packet)
+        elif state is Sent.OVER or packet.reason >= 0x80:
+            del self.outbound.in_flight[packet.packet_id]
+        else:
+            self.outbound.in_flight[packet.packet_id] = LIVE_2_RECEIVED
+            self.put(PUBREL + packet.packet_id.to_bytes(2, "big"))
 
     def _stray(self, packet: PubAck | PubRec | PubComp) -> None:
         self._counters.stray_acknowledgements += 1
@@ -370,15 +413,19 @@ class Deliverer:
         self._settled.append(delivery)
 
     def settle(self) -> None:
-        if self._settled:
-            settled, self._settled = self._settled, []
+        settled, self._settled = self._settled, []
+        if self._recorded:
+            records, self._records = tuple(self._records), []
+            flights, self._recorded = self._recorded, []
+            self._commit(settled, flights, records)
+        elif settled:
             self._vhost.settle(settled)
 
     def end_of_chunk(self) -> None:
         """All that one read brought is handled: give back credit, and send what waited."""
         self.settle()
         while (flight := self.outbound.next_pending()) is not None:
-            self._launch(flight)
+            self.launch(flight)
         if self._live is not None and self._live.is_paused:
             self.hold_live()
 
@@ -391,25 +438,35 @@ class Deliverer:
     def on_ended(self, flight: Flight, reason: int) -> None:
         """`end_of_chunk` looks whether the live queue may go on."""
 
+    def on_launch(self, flight: Flight) -> None:
+        """Never: they are this client's own."""
+
     def on_recorded(self, flight: Flight) -> None:
         """Never: nothing of them is written down."""
 
 
-class _NoOwner:
-    """Of flights that the hot path ends itself."""
+class _Nobody:
+    """The owner of flights that the hot path begins and ends itself."""
 
     def on_received(self, flight: Flight, reason: int) -> None:
-        """QoS 1 has none."""
+        """Nobody needs to know."""
 
     def on_ended(self, flight: Flight, reason: int) -> None:
         """Nobody needs to know."""
+
+    def on_launch(self, flight: Flight) -> None:
+        """They await no claim."""
 
     def on_recorded(self, flight: Flight) -> None:
         """Nothing of them is written down."""
 
 
-# All QoS 1 messages of live queues share one flight: there is nothing to know of any of them.
-LIVE_1: Final = Flight(_NoOwner(), Sent.AWAITS_PUBACK)
+# All messages of live queues that stand at the same place share one flight: there is nothing to
+# know of any of them but its identifier.
+NOBODY: Final = _Nobody()
+LIVE_1: Final = Flight(NOBODY, Sent.AWAITS_PUBACK)
+LIVE_2: Final = Flight(NOBODY, Sent.AWAITS_PUBREC)
+LIVE_2_RECEIVED: Final = Flight(NOBODY, Sent.AWAITS_PUBCOMP)
 
 
 def plan_of(message: Message, options: Sequence[Subscription], client_id: str) -> Plan | None:

@@ -1,8 +1,8 @@
 """The short way for the packets that come by the hundred thousand, in place in the chunk.
 
-Takes PUBACK, and PUBLISH with QoS 0 or 1 and without flags to topics that were published to before.
-It stops at the first packet that is anything else or in any way odd, and leaves that to the codec,
-which knows every rule; a test holds both to the same vectors.
+Takes acknowledgements without a reason, and PUBLISH without flags to topics that were published to
+before. It stops at the first packet that is anything else or in any way odd, and leaves that to the
+codec, which knows every rule; a test holds both to the same vectors.
 
 From the chunk to the output of one subscriber, 100-byte payloads, both on the same busy machine:
 1.9 us a message at QoS 0 and 3.6 us at QoS 1, against 30 us and 39 us through codec and packets.
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.mqtt.delivering import LIVE_1, Deliverer
+from protocols.mqtt.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
 from protocols.mqtt.frames import KEYS_V3, KEYS_V5
-from protocols.mqtt.outbound import Sent
-from protocols.mqtt.properties import FACTS
+from protocols.mqtt.inbound import Received
+from protocols.mqtt.outbound import Flight, Sent
+from protocols.mqtt.properties import FACTS, native_of
 from protocols.mqtt.reasons import MqttError, ReasonCode
 from queue_core.message import TOPIC_EXCHANGE, Form, Message
 
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 PUBLISH_0: Final = 0x30
 PUBLISH_1: Final = 0x32
+PUBLISH_2: Final = 0x34
 PUBACK: Final = 0x40
+PUBREC: Final = 0x50
+PUBREL: Final = 0x62
+PUBCOMP: Final = 0x70
+FLAGGED_2: Final = native_of(b"", 2, False)
 WORTH_SHARING: Final = 4096  # bytes: of larger packets a second copy costs more than it saves
 DELIVERIES_A_TURN: Final = 20_000  # that one client sets going, before others get their turn
 
@@ -73,8 +79,10 @@ def take_hot(
     hand_over = publishing.vhost.hand_over
     routes = publishing.vhost.router.topic_routes
     form, client_id, is_5 = publishing.form, publishing.client_id, publishing.is_5
-    key_0, key_1, _ = KEYS_V5 if is_5 else KEYS_V3
+    key_0, key_1, key_2 = KEYS_V5 if is_5 else KEYS_V3
+    most = PUBLISH_0 | publishing.max_qos << 1
     inbound = publishing.inbound
+    opened, has_room, is_stored = inbound.open, inbound.has_room, publishing.session.is_persistent
     in_flight = deliverer.outbound.in_flight
     received = work = 0
     known: KnownTopic | None = None
@@ -93,7 +101,18 @@ def take_hot(
                 flight.state = Sent.OVER
                 flight.owner.on_ended(flight, ReasonCode.SUCCESS)
             continue
-        if head != PUBLISH_0 and head != PUBLISH_1:
+        if head > PUBACK:
+            if length != 2 or head > PUBCOMP:
+                break
+            octets = data[position + 2 : position + 4]
+            answer = _step_2(head, octets, publishing, in_flight)
+            if answer is None:
+                break
+            position += 4
+            if answer:
+                acknowledgements.append(answer)
+            continue
+        if head & 1 or head < PUBLISH_0 or head > most:
             break
         start = position + 2
         if length >= 0x80:
@@ -120,12 +139,12 @@ def take_hot(
                 break
         packet_id = 0
         topic_end = at
-        if head == PUBLISH_1:
-            if at + 2 > end or (inbound.answers and not inbound.has_room):
+        if head != PUBLISH_0:
+            if at + 2 > end or (inbound.answers and not has_room()):
                 break
             packet_id = data[at] << 8 | data[at + 1]
             at += 2
-            if packet_id == 0:
+            if packet_id == 0 or (head == PUBLISH_2 and (packet_id in opened or not has_room())):
                 break
         native = b""
         body_start = at
@@ -146,12 +165,16 @@ def take_hot(
             at = until
         if at > end:
             break
-        received += 1
-        work += len(route)
         if known.queue is not None:
+            if head == PUBLISH_2:
+                break
             position = end
+            received += 1
+            work += 1
             publishing.enqueue(known, data[at:end], packet_id, native)
             continue
+        received += 1
+        work += len(route)
         if packet_id == 0:
             # A subscriber of the same version and QoS gets the very bytes that came.
             encoded: dict[object, object] | None = None
@@ -164,20 +187,54 @@ def take_hot(
             hand_over(message, route, None, 0, ())
             continue
         encoded = None
+        is_2 = head == PUBLISH_2
         if length < WORTH_SHARING:
-            encoded = {key_1: (data[position:topic_end], data[body_start:end])}
+            halves = (data[position:topic_end], data[body_start:end])
+            encoded = {key_2 if is_2 else key_1: halves}
         position = end
+        if is_2:
+            native = FLAGGED_2 + native
         message = PassingMessage(data[at:end], known.name, True, form, native, client_id, encoded)
-        if known.is_live and route and not inbound.answers:
+        if known.is_live and route and not inbound.answers and not (is_2 and is_stored):
             hand_over(message, route, None, 0, ())
-            acknowledgements.append(b"\x40\x02" + data[topic_end : topic_end + 2])
+            if is_2:
+                opened[packet_id] = Received.RECEIVED
+            answer = b"\x50\x02" if is_2 else b"\x40\x02"
+            acknowledgements.append(answer + data[topic_end : topic_end + 2])
             continue
         if acknowledgements:
             publishing.acknowledge(acknowledgements)
-        publishing.hand_over_1(message, known, packet_id)
+        publishing.hand_over_hot(message, known, packet_id, 2 if is_2 else 1)
     if acknowledgements:
         publishing.acknowledge(acknowledgements)
     if received:
         publishing.count_received(received, known)
         publishing.is_tired = work >= DELIVERIES_A_TURN
     return position
+
+
+def _step_2(
+    head: int, octets: bytes, publishing: Publishing, in_flight: dict[int, Flight]
+) -> bytes | None:
+    """A step of a QoS 2 exchange after its PUBLISH, and what is answered at once; None: it is out
+    of place, and the codec's to judge."""
+    packet_id = octets[0] << 8 | octets[1]
+    if head == PUBREL:
+        return publishing.release_hot(packet_id, octets)
+    flight = in_flight.get(packet_id)
+    if flight is None:
+        return None
+    if head == PUBREC and flight.state is Sent.AWAITS_PUBREC:
+        if flight is LIVE_2:
+            in_flight[packet_id] = LIVE_2_RECEIVED
+            return b"\x62\x02" + octets
+        flight.state = Sent.AWAITS_PUBCOMP
+        flight.owner.on_received(flight, ReasonCode.SUCCESS)
+        return b""
+    if head == PUBCOMP and flight.state is Sent.AWAITS_PUBCOMP:
+        del in_flight[packet_id]
+        if flight is not LIVE_2_RECEIVED:
+            flight.state = Sent.OVER
+            flight.owner.on_ended(flight, ReasonCode.SUCCESS)
+        return b""
+    return None

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Final
 
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.packets import PubAck, PubComp, PubRec
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal
 from queue_core.errors import CoreError
+
+PUBCOMP: Final = b"\x70\x02"  # and the packet identifier
 
 
 class Received(IntEnum):
@@ -72,14 +75,13 @@ class Inbound:
         self._forget = forget  # an identifier that is free again, although it was written down
         self.refuse = refuse  # how 3.x, which has no word for it, hears of a refusal
 
-    @property
     def has_room(self) -> bool:
         """One more QoS 1 or 2 message may come now. 3.x knows no maximum."""
         return self._version < 5 or len(self.answers) + len(self.open) < self._maximum
 
     def check_room(self) -> None:
         """[MQTT-3.3.4-7]"""
-        if not self.has_room:
+        if not self.has_room():
             raise MqttError(
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
                 f"more than {self._maximum} messages are open at once",
@@ -97,10 +99,6 @@ class Inbound:
         if qos == 2:
             self.open[packet_id] = Received.PUBLISHED
         self.answers.append(_Answer(qos, packet_id, None))
-
-    def count_answered(self, count: int) -> None:
-        """The hot path answered so many by itself, while nothing waited."""
-        self._first += count
 
     def answer(self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS) -> None:
         """A message that waits for nothing: its answer leaves when its turn comes."""
@@ -186,4 +184,4 @@ class Inbound:
     def complete(self, packet_id: int) -> None:
         """Its end is committed [MQTT-4.3.3-11]: the identifier is free again."""
         self.open.pop(packet_id, None)
-        self._send(encode(PubComp(packet_id), self._version))
+        self._send(PUBCOMP + packet_id.to_bytes(2, "big"))

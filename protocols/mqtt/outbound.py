@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from queue_core.message import Message
 
 MAX_ID: Final = 65_535
+# Half of the identifiers of a session that is stored belong to its own queue, by offset: so a
+# gateway that comes back after a crash knows under which identifier each message was sent, and
+# nothing had to be written down for it. All others are for whatever else the session is sent.
+OWN_IDS: Final = 32_768
+MOST_STORED: Final = 32_000  # the widest window of such a session: either half has room for it
 
 
 class Sent(IntEnum):
@@ -27,6 +32,7 @@ class Sent(IntEnum):
     AWAITS_PUBACK = 1
     AWAITS_PUBREC = 2
     AWAITS_PUBCOMP = 3
+    AWAITS_CLAIM = 4  # of a group, and not sent before it has left the group's queue; never kept
 
 
 # Which acknowledgement leads where [MQTT-4.3.2-1] [MQTT-4.3.3-1]. One that is not here is out of
@@ -49,8 +55,11 @@ class FlightOwner(Protocol):
     def on_ended(self, flight: Flight, reason: int) -> None:
         """PUBACK or PUBCOMP."""
 
+    def on_launch(self, flight: Flight) -> None:
+        """The window has room for a flight that awaits its claim: begin with that."""
+
     def on_recorded(self, flight: Flight) -> None:
-        """Its packet identifier is committed: it may be sent."""
+        """What had to be committed first is: it may be sent."""
 
 
 class Flight:
@@ -76,15 +85,17 @@ class Flight:
 class Outbound:
     """`in_flight` by packet identifier; `pending` is what found the window full."""
 
-    __slots__ = ("_last_id", "in_flight", "pending", "reserved", "window")
+    __slots__ = ("_first_id", "_last_id", "in_flight", "pending", "reserved", "window")
 
-    def __init__(self, window: int) -> None:
-        self.window = window
+    def __init__(self, window: int, *, is_stored: bool = False) -> None:
+        self.window = min(window, MOST_STORED) if is_stored else window
         self.in_flight: dict[int, Flight] = {}
         self.pending: list[Flight] = []  # empty, it takes a tenth of a deque's memory
-        # Of an earlier connection, whose messages have not come back from their queue yet
+        # Given to messages that are not sent yet, on this connection; or freed by the client, but
+        # not in the store
         self.reserved: dict[int, Sent] = {}
-        self._last_id = 0
+        self._first_id = OWN_IDS + 1 if is_stored else 1
+        self._last_id = self._first_id - 1
 
     @property
     def has_room(self) -> bool:
@@ -95,10 +106,16 @@ class Outbound:
         in_flight, reserved = self.in_flight, self.reserved
         number = self._last_id
         while True:
-            number = number + 1 if number < MAX_ID else 1
+            number = number + 1 if number < MAX_ID else self._first_id
             if number not in in_flight and number not in reserved:
                 self._last_id = number
                 return number
+
+    def own_id(self, offset: int) -> int:
+        """The identifier of the message at that offset of the session's own queue; 0 if another
+        one, so many messages older, still has it."""
+        number = (offset & (OWN_IDS - 1)) + 1
+        return 0 if number in self.in_flight or number in self.reserved else number
 
     def next_pending(self) -> Flight | None:
         """One that may be sent now."""

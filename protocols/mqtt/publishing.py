@@ -14,7 +14,7 @@ from protocols.mqtt.aliases import IncomingAliases
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.delivering import Deliverer, Link
 from protocols.mqtt.fan_out import FanOut
-from protocols.mqtt.inbound import Inbound
+from protocols.mqtt.inbound import PUBCOMP, Inbound, Received
 from protocols.mqtt.known_topics import KnownTopic
 from protocols.mqtt.packets import Publish, PubRel, Version
 from protocols.mqtt.properties import FACTS, MQTT3, MQTT5, QUEUE_PREFIX, PublishFacts, native_of
@@ -26,7 +26,7 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import ACCEPTED, Published
 from queue_core.queues import EphemeralQueue
-from queue_core.topics import dotted
+from queue_core.topics import dotted, levels_of
 
 if TYPE_CHECKING:
     from queue_core.retained import Retained
@@ -63,6 +63,7 @@ class Publishing:
         "inbound",
         "is_5",
         "is_tired",
+        "max_qos",
         "session",
         "topics",
         "vhost",
@@ -98,6 +99,7 @@ class Publishing:
         self._queue_topics = queue_topics
         self._fan_out = fan_out
         self._settings = settings
+        self.max_qos = settings.max_qos
         self._counters = counters
         self._clock = clock
         self._aliases = IncomingAliases(settings.topic_alias_maximum)
@@ -201,19 +203,36 @@ class Publishing:
 
     # --- for the hot path
 
-    def hand_over_1(self, message: Message, known: KnownTopic, packet_id: int) -> None:
-        """A QoS 1 message that may have to wait for a commit."""
+    def hand_over_hot(self, message: Message, known: KnownTopic, packet_id: int, qos: int) -> None:
+        """A QoS 1 or 2 message that may have to wait for a commit."""
         inbound = self.inbound
-        outcome = self.vhost.hand_over(message, known.route, inbound, inbound.next_token, ())
+        records = self.session.note(False, packet_id, 1) if qos == 2 else ()
+        outcome = self.vhost.hand_over(message, known.route, inbound, inbound.next_token, records)
         if outcome is Published.PENDING:
-            inbound.expect(1, packet_id)
+            inbound.expect(qos, packet_id)
         elif outcome is Published.REFUSED:
-            refused = Publish(known.name, qos=1, packet_id=packet_id)
+            if qos == 2:
+                self.forget(packet_id)
+            refused = Publish(known.name, qos=qos, packet_id=packet_id)
             self.refuse(refused, known.name, full())
         elif known.route:
-            inbound.answer(1, packet_id)
+            inbound.answer(qos, packet_id)
         else:
-            inbound.answer(1, packet_id, ReasonCode.NO_MATCHING_SUBSCRIBERS)
+            inbound.answer(qos, packet_id, ReasonCode.NO_MATCHING_SUBSCRIBERS)
+
+    def release_hot(self, packet_id: int, octets: bytes) -> bytes | None:
+        """PUBREL of a message that was received: what is answered now; None: it is none of
+        those."""
+        opened = self.inbound.open
+        if opened.get(packet_id) is not Received.RECEIVED:
+            return None
+        if self.session.is_persistent:
+            opened[packet_id] = Received.RELEASED
+            self._releases.add(packet_id)
+            return b""
+        del opened[packet_id]
+        self.session.forget_packet(False, packet_id)
+        return PUBCOMP + octets
 
     def enqueue(self, known: KnownTopic, body: bytes, packet_id: int, native: bytes) -> None:
         """Into the queue that a queue topic names."""
@@ -227,13 +246,12 @@ class Publishing:
             publisher=self.client_id,
         )
         if packet_id:
-            self.hand_over_1(message, known, packet_id)
+            self.hand_over_hot(message, known, packet_id, 1)
         else:
             self.vhost.hand_over(message, known.route, None, 0, ())
 
     def acknowledge(self, frames: list[bytes]) -> None:
-        """The hot path's PUBACKs. Empties the list."""
-        self.inbound.count_answered(len(frames))
+        """What the hot path answers at once. Empties the list."""
         self._put(b"".join(frames))
         frames.clear()
 
@@ -266,6 +284,7 @@ class Publishing:
         """Raises AccessRefused."""
         if topic.startswith(RESERVED):
             raise AccessRefused(f"topics under {topic.partition('/')[0]} are the gateway's own")
+        levels_of(topic, self._settings.max_topic_levels)
         resource = Resource("topic", self.vhost.name, TOPIC_EXCHANGE, dotted(topic))
         self._auth.require(self._identity, Action.WRITE, resource)
 
@@ -305,11 +324,15 @@ class Publishing:
         where a session keeps it."""
         if not self.inbound.release(packet.packet_id):
             return
-        records = self.session.note(False, packet.packet_id, 0)
-        if records:
-            self.vhost.settle((), ACCEPTED, self._releases, packet.packet_id, records)
+        if self.session.is_persistent:
+            self._releases.add(packet.packet_id)
         else:
+            self.session.forget_packet(False, packet.packet_id)
             self.inbound.complete(packet.packet_id)
+
+    def end_of_chunk(self) -> None:
+        """Everything of a chunk was looked at: what ended in it is written down together."""
+        self._releases.commit(self.session)
 
 
 def full() -> QueueFull:
@@ -321,16 +344,35 @@ class PayloadInvalid(InvalidArgument):
 
 
 class _Releases:
-    """Waits for the commit that frees a QoS 2 identifier; the token is the identifier."""
+    """Ends of QoS 2 messages of a session that is stored: PUBCOMP leaves when their identifiers are
+    free in the store, too. All that one chunk brought are one commit."""
 
-    __slots__ = ("_inbound",)
+    __slots__ = ("_committing", "_inbound", "_released", "_token")
 
     def __init__(self, inbound: Inbound) -> None:
         self._inbound = inbound
+        self._released: list[int] = []
+        self._committing: dict[int, list[int]] = {}  # by token
+        self._token = 0
+
+    def add(self, packet_id: int) -> None:
+        self._released.append(packet_id)
+
+    def commit(self, session: Session) -> None:
+        if not self._released:
+            return
+        released, self._released = self._released, []
+        self._token += 1
+        self._committing[self._token] = released
+        records = [record for each in released for record in session.note(False, each, 0)]
+        session.vhost.settle((), ACCEPTED, self, self._token, tuple(records))
 
     def on_committed(self, tokens: list[int]) -> None:
-        for packet_id in tokens:
-            self._inbound.complete(packet_id)
+        for token in tokens:
+            for packet_id in self._committing.pop(token):
+                self._inbound.complete(packet_id)
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        for token in tokens:
+            del self._committing[token]
         self._inbound.refuse(error)

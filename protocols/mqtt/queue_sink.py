@@ -136,6 +136,9 @@ class QueueSink:
     def on_ended(self, flight: Flight, reason: int) -> None:
         self._end(flight, reason)
 
+    def on_launch(self, flight: Flight) -> None:
+        """Never: who competes on a queue claims nothing."""
+
     def on_recorded(self, flight: Flight) -> None:
         """Never: the queue itself remembers."""
 

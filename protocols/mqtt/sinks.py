@@ -1,14 +1,15 @@
 """Sinks of a session's stored and shared queues: deliveries that are settled by acknowledgements.
 
-QoS 2 from a stored queue is sent after its packet identifier is committed, and settled in one
-commit with its PUBREC: so it is neither lost nor repeated when this process dies.
+The packet identifier of a message in a session's own queue follows from its offset, so it is the
+same after a crash, and nothing is written before the message is sent. A QoS 2 message is settled in
+one commit with its PUBREC: it is neither lost nor repeated when this process dies.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocols.mqtt.delivering import Deliverer, Plan, plan_of
+from protocols.mqtt.delivering import Deliverer, plan_of
 from protocols.mqtt.outbound import Flight, Sent
 from protocols.mqtt.properties import published_qos
 from queue_core.errors import CoreError
@@ -25,20 +26,20 @@ QueuePlace = tuple[int, int]  # queue id and offset
 class StoredSink:
     """Of the queue that a session keeps while its client is away. Also the owner of its flights."""
 
-    __slots__ = ("_deliverer", "_line", "_resumed", "_session", "_unrecorded")
+    __slots__ = ("_deliverer", "_resumed", "_session", "_unrecorded", "line")
 
     def __init__(self, deliverer: Deliverer, session: Session) -> None:
         self._deliverer = deliverer
         self._session = session
-        self._line: list[Flight] = []  # not sent, because one before it is not recorded yet
+        self.line: list[Flight] = []  # not sent, because one before it is not recorded yet
         self._unrecorded: set[Flight] = set()
         self._resumed: dict[QueuePlace, int] = {}  # sent before, on an earlier connection
 
     def resume(self) -> None:
         """What an earlier connection left in flight: its packet identifiers are taken up again
         [MQTT-4.4.0-1]."""
-        outbound = self._deliverer.outbound
-        for (is_outgoing, packet_id), packet in sorted(self._session.packets.items()):
+        outbound, session = self._deliverer.outbound, self._session
+        for (is_outgoing, packet_id), packet in sorted(session.packets.items()):
             if not is_outgoing:
                 continue
             if packet.state == Sent.AWAITS_PUBCOMP:
@@ -49,10 +50,13 @@ class StoredSink:
             elif packet.queue_id is not None and packet.offset is not None:
                 self._resumed[packet.queue_id, packet.offset] = packet_id
                 outbound.reserved[packet_id] = Sent(packet.state)
+            if packet.state == Sent.AWAITS_PUBACK:
+                session.remember(True, packet_id, Sent.OVER)  # nothing of it was written down
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self._deliver(delivery)
+        self._deliverer.settle()  # what was too large for this client
 
     def _deliver(self, delivery: Delivery) -> None:
         deliverer, message = self._deliverer, delivery.message
@@ -61,38 +65,44 @@ class StoredSink:
         if plan is None or plan.qos == 0:
             if plan is not None:
                 deliverer.send_0(message, plan)
-            self._session.vhost.settle((delivery,), ACCEPTED)
+            deliverer.settle_later(delivery)
             return
-        flight = Flight(
-            self,
-            Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_PUBREC,
-            message,
-            plan,
-            delivery,
-        )
+        state = Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_PUBREC
+        flight = Flight(self, state, message, plan, delivery)
         place = (delivery.consumer.cursor.queue_id, delivery.offset)
-        earlier = self._resumed.pop(place, None)
-        if earlier is not None:
-            deliverer.outbound.reserved.pop(earlier, None)
-            flight.packet_id = earlier
+        outbound = deliverer.outbound
+        earlier = self._resumed.pop(place, 0) if self._resumed else 0
+        if earlier:
+            outbound.reserved.pop(earlier, None)
         # Where the gateway died in between, nobody knows whether it was sent [MQTT-3.3.1-1].
-        flight.is_dup = earlier is not None or delivery.failures > 0
-        if plan.qos == 2 and earlier is None:
-            flight.packet_id = deliverer.outbound.take_id()
-            deliverer.outbound.reserved[flight.packet_id] = Sent.AWAITS_PUBREC
-            records = self._session.note(True, flight.packet_id, Sent.AWAITS_PUBREC, *place)
+        flight.is_dup = earlier != 0 or delivery.redelivered
+        flight.packet_id = earlier or outbound.own_id(delivery.offset)
+        must_last = plan.qos == 2 and delivery.entry.expires_at is not None
+        if not flight.packet_id or (must_last and not earlier):
+            # An identifier that does not follow from the offset, or a message that must not expire
+            # once it is sent: a gateway that comes back after a crash must know.
+            flight.packet_id = flight.packet_id or outbound.take_id()
+            outbound.reserved[flight.packet_id] = state
+            records = self._session.note(True, flight.packet_id, state, *place)
             self._unrecorded.add(flight)
-            self._line.append(flight)
+            self.line.append(flight)
             deliverer.commit_first(flight, records)
-        elif self._line:
-            self._line.append(flight)
+        elif self.line or not outbound.has_room:
+            outbound.reserved[flight.packet_id] = state
+            if self.line:
+                self.line.append(flight)
+            else:
+                deliverer.send(flight)
         else:
             deliverer.send(flight)
 
     def on_recorded(self, flight: Flight) -> None:
         """Sent in the order of the queue, also those that waited for nothing themselves."""
         self._unrecorded.discard(flight)
-        line = self._line
+        delivery = flight.delivery
+        if delivery is not None and flight.state is Sent.AWAITS_PUBREC:
+            delivery.consumer.cursor.begun.add(delivery.offset)  # [MQTT-4.3.3-7]
+        line = self.line
         while line and line[0] not in self._unrecorded:
             self._deliverer.send(line.pop(0))
 
@@ -102,57 +112,56 @@ class StoredSink:
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """The session ended, and its queue with it."""
 
+    def on_launch(self, flight: Flight) -> None:
+        """Never: what is in this queue is this client's own."""
+
     # --- how flights end
 
     def on_received(self, flight: Flight, reason: int) -> None:
-        session, delivery = self._session, flight.delivery
-        records = session.note(True, flight.packet_id, flight.state)
-        if delivery is None:  # PUBREC again: it was settled before
-            self._deliverer.release(flight)
-        elif flight.state is Sent.AWAITS_PUBCOMP:
-            flight.delivery = None
-            session.vhost.settle((delivery,), ACCEPTED)
-            self._deliverer.commit_first(flight, records)
+        delivery, flight.delivery = flight.delivery, None
+        if delivery is not None:
+            self._deliverer.settle_later(delivery)
+        if flight.state is not Sent.AWAITS_PUBCOMP:
+            self._end_packet(flight)
+        elif delivery is None:  # PUBREC again: it was settled before, maybe just now
+            self._deliverer.commit_later(flight, ())
         else:
-            session.vhost.settle((delivery,), ACCEPTED, records=records)
+            records = self._session.note(True, flight.packet_id, Sent.AWAITS_PUBCOMP)
+            self._deliverer.commit_later(flight, records)
 
     def on_ended(self, flight: Flight, reason: int) -> None:
         if flight.delivery is not None:
             self._deliverer.settle_later(flight.delivery)
-        if flight.state is not Sent.OVER or flight.plan is None or is_qos_2(flight):
-            self._end_packet(flight)
+            flight.delivery = None
+        self._end_packet(flight)
 
     def _end_packet(self, flight: Flight) -> None:
-        records = self._session.note(True, flight.packet_id, Sent.OVER)
-        if records:
-            self._session.vhost.settle((), ACCEPTED, records=records)
+        """Of those that were written down, the end is, too; until it is, nothing else is sent
+        under that identifier, or a restart would take the one for the other."""
+        flight.state = Sent.OVER
+        packets = self._session.packets
+        if packets and (True, flight.packet_id) in packets:
+            self._deliverer.outbound.reserved[flight.packet_id] = Sent.OVER
+            records = self._session.note(True, flight.packet_id, Sent.OVER)
+            self._deliverer.commit_later(flight, records)
 
     def leave(self, flights: list[Flight]) -> None:
-        """The connection ended: what was sent keeps its packet identifier for the next one."""
+        """The connection ended: what was sent is known to the next one as sent."""
         for flight in flights:
             delivery = flight.delivery
-            if flight.owner is not self or delivery is None:
-                continue
-            if flight.state is Sent.AWAITS_PUBACK:
+            if flight.owner is self and delivery is not None:
                 place = (delivery.consumer.cursor.queue_id, delivery.offset)
                 self._session.remember(True, flight.packet_id, flight.state, *place)
 
 
-def is_qos_2(flight: Flight) -> bool:
-    return isinstance(flight.plan, Plan) and flight.plan.qos == 2
-
-
 class SharedSink:
-    """Of a queue that the members of a group compete on."""
+    """Of a queue that the members of a group compete on. A QoS 2 message becomes its member's own
+    before it is sent: it is completed with that member when it comes back, or discarded with its
+    session, and goes to nobody else [MQTT-4.8.2-4] [MQTT-4.8.2-5]."""
 
     __slots__ = ("_address", "_deliverer", "_session")
 
-    def __init__(
-        self,
-        deliverer: Deliverer,
-        session: Session,
-        address: str,
-    ) -> None:
+    def __init__(self, deliverer: Deliverer, session: Session, address: str) -> None:
         self._deliverer = deliverer
         self._session = session
         self._address = address
@@ -173,9 +182,9 @@ class SharedSink:
             if delivery.is_open:
                 self._session.vhost.settle((delivery,), ACCEPTED)
             return
-        state = Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_PUBREC
+        state = Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_CLAIM
         flight = Flight(self, state, message, plan, delivery)
-        flight.is_dup = delivery.failures > 0
+        flight.is_dup = delivery.failures > 0 and plan.qos == 1
         self._deliverer.send(flight)
 
     def deliver_direct(self, consumer: Consumer, message: object, options: object) -> None:
@@ -184,25 +193,39 @@ class SharedSink:
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """The group has nobody left, or got a queue of another kind."""
 
-    def on_received(self, flight: Flight, reason: int) -> None:
-        if flight.state is not Sent.OVER:
-            self._deliverer.release(flight)
-        self._end(flight, reason)
+    # --- QoS 2: out of the group's queue first
 
-    def on_ended(self, flight: Flight, reason: int) -> None:
-        self._end(flight, reason)
-
-    def leave(self, flights: list[Flight]) -> None:
-        """The connection ended: what the client has received goes on with PUBREL in the next one
-        [MQTT-4.4.0-1]; the rest goes to others of the group."""
-        for flight in flights:
-            if flight.owner is self and flight.state is Sent.AWAITS_PUBCOMP:
-                self._session.remember(True, flight.packet_id, flight.state)
+    def on_launch(self, flight: Flight) -> None:
+        delivery, session = flight.delivery, self._session
+        subscription = session.subscriptions.get(self._address)
+        if delivery is None or not delivery.is_open or subscription is None:
+            return
+        flight.delivery = None
+        if session.is_persistent:  # comes back to this client from its own queue
+            session.claim(delivery, subscription)
+            return
+        outbound = self._deliverer.outbound
+        flight.packet_id = outbound.take_id()
+        outbound.in_flight[flight.packet_id] = flight
+        session.vhost.settle((delivery,), ACCEPTED)
+        if delivery.consumer.cursor.journal is None:
+            self.on_recorded(flight)
+        else:
+            self._deliverer.commit_first(flight)
 
     def on_recorded(self, flight: Flight) -> None:
-        """Never: a group's queue remembers."""
+        """It has left the group's queue. From here on it is as any message of a clean session."""
+        del self._deliverer.outbound.in_flight[flight.packet_id]
+        flight.owner = self._deliverer
+        flight.state = Sent.AWAITS_PUBREC
+        self._deliverer.launch(flight)
 
-    def _end(self, flight: Flight, reason: int) -> None:
+    # --- QoS 1
+
+    def on_received(self, flight: Flight, reason: int) -> None:
+        """Never: QoS 2 is the client's own by then."""
+
+    def on_ended(self, flight: Flight, reason: int) -> None:
         delivery, flight.delivery = flight.delivery, None
         if delivery is None or not delivery.is_open:
             return

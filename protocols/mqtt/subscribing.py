@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SYS_PREFIX: Final = "$SYS/"
+LEVELS_EACH: Final = 16  # that a filter has on average, where a session has as many as it may
 NEVER, IF_NEW = 2, 1  # retain handling; 0: always
 
 
@@ -90,9 +91,11 @@ class Subscribing:
         reasons: list[int] = []
         granted: list[Subscription] = []
         problem: str | None = None
+        room = _Room(self._session.subscriptions, self._settings)
         for request in packet.requests:
             try:
-                subscription = await self._granted(request, packet.properties, len(granted))
+                room.take(request.filter)
+                subscription = await self._granted(request, packet.properties)
             except CoreError as error:
                 reasons.append(self._refused(request.filter, error))
                 problem = str(error)
@@ -117,18 +120,8 @@ class Subscribing:
             elif subscription.share is None:
                 await self._send_retained(subscription, is_new)
 
-    async def _granted(
-        self, request: SubscribeRequest, properties: PropertySet, already: int
-    ) -> Subscription:
+    async def _granted(self, request: SubscribeRequest, properties: PropertySet) -> Subscription:
         """What becomes of one filter. Raises CoreError."""
-        held = len(self._session.subscriptions)
-        if held + already >= self._settings.max_subscriptions and (
-            request.filter not in self._session.subscriptions
-        ):
-            raise LimitExceeded(
-                f"a session has {self._settings.max_subscriptions} subscriptions at most; "
-                "take some back, or use a wildcard"
-            )
         qos = min(request.qos, self._settings.max_qos)
         identifier = next(iter(properties.subscription_identifiers), None)
         if request.filter.startswith(QUEUE_PREFIX):
@@ -149,7 +142,7 @@ class Subscribing:
         )
 
     def _check_allowed(self, topic_filter: str) -> None:
-        filter_tokens(topic_filter)
+        filter_tokens(topic_filter, self._settings.max_topic_levels)
         pattern = ".".join("*" if word == "+" else word for word in dotted(topic_filter).split("."))
         resource = Resource("topic", self._session.vhost.name, TOPIC_EXCHANGE, pattern)
         self._auth.require(self._identity, Action.READ, resource)
@@ -215,6 +208,35 @@ class Subscribing:
             for was_there in were_there
         )
         answer(UnsubAck(packet.packet_id, reasons))
+
+
+class _Room:
+    """How many more subscriptions a session may have. Each level of a filter takes memory, so they
+    are counted, too: a filter of a hundred levels is no more welcome than a hundred filters."""
+
+    def __init__(self, held: Mapping[str, Subscription], settings: Settings) -> None:
+        self._held = held
+        self._most = settings.max_subscriptions
+        self._taken = len(held)
+        self._levels = sum(address.count("/") + 1 for address in held)
+
+    def take(self, topic_filter: str) -> None:
+        """Raises LimitExceeded."""
+        if topic_filter in self._held:
+            return
+        if self._taken >= self._most:
+            raise LimitExceeded(
+                f"a session has {self._most} subscriptions at most; take some back, use a "
+                "wildcard, or raise session.max_subscriptions"
+            )
+        levels = topic_filter.count("/") + 1
+        if self._levels + levels > self._most * LEVELS_EACH:
+            raise LimitExceeded(
+                f"the filters of a session have {self._most * LEVELS_EACH} levels at most, all "
+                "together; use shorter ones, or raise session.max_subscriptions"
+            )
+        self._taken += 1
+        self._levels += levels
 
 
 def parse_filter(written: str) -> tuple[str | None, str]:

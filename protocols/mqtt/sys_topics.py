@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from protocols.mqtt.properties import MQTT3
 from protocols.mqtt.queue_addresses import key_matches
@@ -17,6 +17,7 @@ from queue_core.message import Message
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker
+    from queue_core.vhost import Vhost
 
 PREFIX = "$SYS/broker/"
 
@@ -61,14 +62,20 @@ class SysTopics:
     async def run(self) -> None:
         broker = self._broker
         vhost = await broker.services.vhost(broker.settings.vhost)
-        while not self._stopped.is_set():
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await self._publish_until(stopped, vhost)
+        finally:
+            stopped.cancel()
+
+    async def _publish_until(self, stopped: asyncio.Future[Any], vhost: Vhost) -> None:
+        while not stopped.done():
             for message in self._messages():
                 if vhost.router.route_topic(message.topic):
                     vhost.publish_topic(message)
-            try:
-                await asyncio.wait_for(self._stopped.wait(), broker.settings.sys_interval)
-            except TimeoutError:
-                continue
+            # `wait` ends when it is time or the end has come, and passes a cancellation on, which
+            # `wait_for` may take for the end of what it waits for.
+            await asyncio.wait((stopped,), timeout=self._broker.settings.sys_interval)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -166,10 +166,10 @@ class RawClient:
         packet = await self.receive()
         return isinstance(packet, PingResp)
 
-    async def is_closed(self) -> bool:
+    async def is_closed(self, seconds: float = PATIENCE) -> bool:
         """The gateway ends the connection, and says nothing more."""
         try:
-            packet = await self.receive()
+            packet = await self.receive(seconds)
         except (EOFError, ConnectionError):
             return True
         raise AssertionError(f"{packet} instead of the end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 
 from protocols.mqtt.packets import (
@@ -159,3 +160,47 @@ async def test_qos_2_loses_and_repeats_nothing_when_the_gateway_is_killed(
     publisher, subscriber = await through_crashes(gateway, 2, 3000)
     assert sorted(publisher.confirmed) == list(range(3000))
     assert sorted(subscriber.history) == list(range(3000))
+
+
+async def test_mqtt_4_4_0_1_a_crash_changes_neither_identifiers_nor_owners(
+    gateway: GatewayProcess,
+) -> None:
+    """What was sent and not acknowledged comes again under the same identifiers, with DUP; what a
+    member of a group began to receive is that member's; what was sent does not expire."""
+    mqtt = Mqtt(gateway.ports["mqtt"])
+    client = await mqtt.connected("client", properties=LASTING)
+    member = await mqtt.connected("member", properties=LASTING)
+    publisher = await mqtt.connected("publisher")
+    await client.subscribe("own", 2)
+    await member.subscribe("$share/g/shared", 2)
+    for i in range(10):
+        await publisher.publish("own", b"%d" % i, 1 + i % 2)
+    expiring = PropertySet(message_expiry=1)
+    await publisher.publish("own", b"expiring", 2, properties=expiring)
+    await publisher.publish("shared", b"begun", 2)
+    before = [await client.expect(Publish) for _ in range(11)]
+    begun = await member.expect(Publish)
+    assert not any(message.dup for message in (*before, begun))
+    expired = time.monotonic() + 1
+    gateway.kill()
+    await mqtt.close()
+    gateway.restart()
+    await asyncio.sleep(max(0.0, expired - time.monotonic()))
+    other = await mqtt.connected("other")
+    await other.subscribe("$share/g/shared", 2)
+    client = await mqtt.connected("client", clean=False, properties=LASTING)
+    again = [await client.expect(Publish) for _ in range(11)]
+    assert [(m.payload, m.qos, m.packet_id) for m in again] == [
+        (m.payload, m.qos, m.packet_id) for m in before
+    ]
+    assert all(message.dup for message in again)
+    assert await other.hears_nothing()
+    member = await mqtt.connected("member", clean=False, properties=LASTING)
+    returned = await member.expect(Publish)
+    assert (returned.payload, returned.packet_id, returned.dup) == (b"begun", begun.packet_id, True)
+    for message in again:
+        await client.acknowledge(message)
+    await member.acknowledge(returned)
+    assert await client.hears_nothing()
+    assert await other.hears_nothing()
+    await mqtt.close()

@@ -8,6 +8,8 @@ import os
 import random
 from pathlib import Path
 
+import pytest
+
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.packets import (
     Connect,
@@ -18,9 +20,9 @@ from protocols.mqtt.packets import (
     SubscribeRequest,
 )
 from tests.gateway_process import GatewayProcess
+from tests.protocol.mqtt.attacks import HALF_OPEN, Attacks
 from tests.protocol.mqtt.raw_client import Mqtt, fresh
 
-HALF_OPEN = 1000
 MEGABYTE = 1024 * 1024
 
 
@@ -36,17 +38,6 @@ async def check_served(mqtt: Mqtt) -> None:
         await client.subscribe(topic, 1)
         await client.publish(topic, b"still here", 1)
         assert (await client.message()).payload == b"still here"
-
-
-async def test_a_thousand_half_open_connections_disturb_nobody(
-    mqtt: Mqtt, shared_gateway: GatewayProcess
-) -> None:
-    before = resident(shared_gateway)
-    silent = [await mqtt.open() for _ in range(HALF_OPEN)]
-    for client in silent[::2]:
-        client.send_bytes(b"\x10")  # and never the rest
-    await check_served(mqtt)
-    assert resident(shared_gateway) - before < 20 * MEGABYTE
 
 
 async def test_a_client_that_sends_byte_by_byte_is_understood(mqtt: Mqtt) -> None:
@@ -71,10 +62,13 @@ async def test_a_large_packet_that_never_comes_takes_no_memory(
     assert resident(shared_gateway) - before < 20 * MEGABYTE
 
 
-async def test_256_megabytes_before_connect_are_refused_at_once(mqtt: Mqtt) -> None:
+async def test_256_megabytes_are_refused_before_they_come(mqtt: Mqtt) -> None:
     client = await mqtt.open()
     client.send_bytes(bytes.fromhex("10ffffff7f"))
     assert await client.is_closed()
+    client = await mqtt.connected()
+    client.send_bytes(bytes.fromhex("30ffffff7f"))
+    assert await client.disconnected() == 0x95
 
 
 async def test_a_subscription_bomb_is_refused(mqtt: Mqtt) -> None:
@@ -86,6 +80,15 @@ async def test_a_subscription_bomb_is_refused(mqtt: Mqtt) -> None:
             reasons = set((await client.expect(SubAck)).reasons)
             assert reasons == ({0} if start < 1000 else {0x97})
     await check_served(mqtt)
+
+
+async def test_many_levels_take_as_much_as_many_subscriptions(mqtt: Mqtt) -> None:
+    name = fresh("t")
+    async with mqtt.client() as client:
+        deep = [f"{name}/{i}" + "/x" * 98 for i in range(200)]  # of 100 levels each
+        answer = await client.subscribe_all(tuple(SubscribeRequest(each) for each in deep))
+        assert answer.reasons == (0,) * 160 + (0x97,) * 40
+        assert await client.subscribe(deep[0]) == 0  # it has that one
 
 
 async def test_a_flood_of_pings_from_one_who_does_not_listen_is_bounded(
@@ -118,19 +121,6 @@ async def test_a_subscriber_that_does_not_read_is_bounded(
         assert resident(shared_gateway) - before < 60 * MEGABYTE
 
 
-async def test_random_bytes_harm_nobody(mqtt: Mqtt, shared_gateway: GatewayProcess) -> None:
-    generator = random.Random(20261116)
-    before = resident(shared_gateway)
-    for turn in range(300):
-        client = await mqtt.open()
-        if turn % 3:
-            client.send(Connect(fresh()))
-        client.send_bytes(generator.randbytes(generator.randrange(1, 3000)))
-        client.abort()
-    await check_served(mqtt)
-    assert resident(shared_gateway) - before < 20 * MEGABYTE
-
-
 async def test_damaged_packets_harm_nobody(mqtt: Mqtt) -> None:
     generator = random.Random(7)
     sound = [
@@ -160,3 +150,33 @@ async def test_10_000_idle_connections_would_fit(
         client = await mqtt.connected(keep_alive=60)
     assert client.connack.reason == 0
     assert (resident(shared_gateway) - before) / count < 12 * 1024
+
+
+# --- all at once
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(330)
+async def test_a_client_is_served_while_everything_hostile_happens_at_once(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    """For a minute: a thousand half-open connections, a byte a second, packets of 256 MB, endless
+    levels, subscription bombs, random bytes."""
+    before = resident(shared_gateway)
+    attacks = Attacks(shared_gateway.ports["mqtt"], random.Random(20261116))
+    peak = served = 0
+    async with mqtt.client() as client, attacks.running():
+        topic = fresh("normal")
+        await client.subscribe(topic, 1)
+        async with asyncio.timeout(300):
+            while not attacks.is_over:
+                await client.publish(topic, b"%d" % served, 1)
+                assert (await client.message()).payload == b"%d" % served
+                served += 1
+                peak = max(peak, resident(shared_gateway))
+                await asyncio.sleep(0.05)
+    assert served
+    assert attacks.counts.keys() == attacks.KINDS.keys()
+    assert attacks.most_half_open == HALF_OPEN
+    assert peak - before < 100 * MEGABYTE
+    await check_served(mqtt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from protocols.mqtt.packets import (
@@ -115,6 +117,24 @@ async def test_a_qos_2_message_that_was_received_goes_on_with_pubrel(mqtt: Mqtt)
         client.send(PubComp(message.packet_id))
         assert await client.hears_nothing()
     async with mqtt.client(name, clean=False, properties=lasting()) as client:
+        assert await client.hears_nothing()
+
+
+async def test_mqtt_4_3_3_7_what_was_sent_with_qos_2_does_not_expire(mqtt: Mqtt) -> None:
+    name, topic = fresh(), fresh("t")
+    narrow = P(session_expiry=300, receive_maximum=1)
+    async with mqtt.client(name, properties=narrow) as client, mqtt.client() as publisher:
+        await client.subscribe(topic, 2)
+        for payload in (b"sent", b"not sent"):
+            await publisher.publish(topic, payload, 2, properties=P(message_expiry=1))
+        first = await client.expect(Publish)
+        assert first.payload == b"sent"
+        await client.disconnect()
+    await asyncio.sleep(1.2)  # until both would have expired
+    async with mqtt.client(name, clean=False, properties=narrow) as client:
+        again = await client.expect(Publish)
+        assert (again.payload, again.packet_id, again.dup) == (b"sent", first.packet_id, True)
+        await client.acknowledge(again)
         assert await client.hears_nothing()
 
 

@@ -7,6 +7,8 @@ import pytest
 from protocols.mqtt.packets import (
     PubAck,
     Publish,
+    PubRec,
+    PubRel,
     SubscribeRequest,
     UnsubAck,
     Unsubscribe,
@@ -310,6 +312,66 @@ async def test_mqtt_4_8_2_6_a_refused_shared_message_goes_to_nobody_else(mqtt: M
         message = await one.expect(Publish)
         one.send(PubAck(message.packet_id, 0x83))
         assert await one.hears_nothing()
+
+
+async def test_mqtt_4_8_2_4_qos_2_is_completed_with_the_member_it_was_begun_with(
+    mqtt: Mqtt,
+) -> None:
+    name, topic = fresh(), fresh("t")
+    async with mqtt.client(name, properties=lasting()) as one, mqtt.client() as publisher:
+        await one.subscribe(f"$share/g/{topic}", 2)
+        await publisher.publish(topic, b"begun", 2)
+        first = await one.expect(Publish)
+        assert (first.qos, first.dup) == (2, False)
+        await one.disconnect()
+    async with mqtt.client() as other:
+        await other.subscribe(f"$share/g/{topic}", 2)
+        assert await other.hears_nothing()
+        async with mqtt.client(name, clean=False, properties=lasting()) as one:
+            again = await one.expect(Publish)
+            assert (again.payload, again.dup) == (b"begun", True)
+            assert again.packet_id == first.packet_id
+            await one.acknowledge(again)
+            assert await one.hears_nothing()
+        assert await other.hears_nothing()
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+@pytest.mark.parametrize("waits_for", ["PUBREC", "PUBCOMP"])
+async def test_mqtt_4_8_2_5_qos_2_that_was_begun_is_discarded_with_its_session(
+    mqtt: Mqtt, is_lasting: bool, waits_for: str
+) -> None:
+    keeper, topic = fresh(), fresh("t")
+    filter_ = f"$share/g/{topic}"
+    async with mqtt.client(keeper, properties=lasting()) as away:  # so the group's queue is stored
+        await away.subscribe(filter_, 2)
+        await away.disconnect()
+    expiry = lasting(300 if is_lasting else 0)
+    async with mqtt.client(properties=expiry) as one, mqtt.client() as publisher:
+        await one.subscribe(filter_, 2)
+        await publisher.publish(topic, b"begun", 2)
+        message = await one.expect(Publish)
+        if waits_for == "PUBCOMP":
+            one.send(PubRec(message.packet_id))
+            await one.expect(PubRel)
+        await one.disconnect(0, PropertySet(session_expiry=0))
+        async with mqtt.client(keeper, clean=False, properties=lasting()) as back:
+            assert await back.hears_nothing()
+            await publisher.publish(topic, b"another", 2)
+            assert (await back.message()).payload == b"another"
+
+
+async def test_a_group_of_clean_sessions_discards_qos_2_with_its_member(mqtt: Mqtt) -> None:
+    topic = fresh("t")
+    async with mqtt.client() as one, mqtt.client() as other, mqtt.client() as publisher:
+        await one.subscribe(f"$share/g/{topic}", 2)
+        await publisher.publish(topic, b"begun", 2)
+        await one.expect(Publish)
+        await other.subscribe(f"$share/g/{topic}", 2)
+        await one.disconnect()
+        assert await other.hears_nothing()
+        await publisher.publish(topic, b"another", 2)
+        assert (await other.message()).payload == b"another"
 
 
 # --- $SYS

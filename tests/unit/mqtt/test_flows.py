@@ -11,7 +11,7 @@ from protocols.mqtt.aliases import IncomingAliases, OutgoingAliases
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.inbound import Inbound, Received
 from protocols.mqtt.machine import RECEIVED, State, step
-from protocols.mqtt.outbound import ACKNOWLEDGED, MAX_ID, Flight, Outbound, Sent
+from protocols.mqtt.outbound import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
 from protocols.mqtt.packets import (
     ConnAck,
     Connect,
@@ -52,7 +52,6 @@ def test_mqtt_4_6_0_2_answers_keep_the_order_of_publishes() -> None:
 def test_tokens_go_on_after_answers_that_waited_for_nothing() -> None:
     flow, sent, _ = inbound()
     flow.answer(1, 1)
-    flow.count_answered(5)
     token = flow.next_token
     flow.expect(1, 2)
     flow.on_committed([token])
@@ -134,6 +133,7 @@ def test_what_an_earlier_connection_received_is_open() -> None:
 class Owner:
     def on_received(self, flight: Flight, reason: int) -> None: ...
     def on_ended(self, flight: Flight, reason: int) -> None: ...
+    def on_launch(self, flight: Flight) -> None: ...
     def on_recorded(self, flight: Flight) -> None: ...
 
 
@@ -151,6 +151,24 @@ def test_mqtt_2_2_1_4_an_identifier_in_use_is_not_given_again() -> None:
     assert outbound.take_id() == 3
     outbound._last_id = MAX_ID
     assert outbound.take_id() not in (1, 2)
+
+
+def test_mqtt_4_4_0_1_identifiers_of_a_stored_queue_follow_from_its_offsets() -> None:
+    outbound = Outbound(10, is_stored=True)
+    assert [outbound.own_id(offset) for offset in (0, 1, OWN_IDS - 1)] == [1, 2, OWN_IDS]
+    assert outbound.own_id(OWN_IDS) == 1  # the same again, so many messages later,
+    outbound.in_flight[1] = Flight(Owner(), Sent.AWAITS_PUBACK)
+    assert outbound.own_id(OWN_IDS) == 0  # unless the first one still has it
+    outbound.reserved[2] = Sent.OVER
+    assert outbound.own_id(1) == 0
+
+
+def test_other_identifiers_of_a_stored_session_are_never_those_of_its_queue() -> None:
+    outbound = Outbound(MAX_ID, is_stored=True)
+    ids = [outbound.take_id() for _ in range(MAX_ID - OWN_IDS + 1)]
+    assert ids[0] == ids[-1] == OWN_IDS + 1
+    assert min(ids) == OWN_IDS + 1
+    assert outbound.window < len(set(ids))  # one is always free
 
 
 def test_identifiers_begin_again_at_1() -> None:
