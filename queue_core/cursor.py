@@ -386,13 +386,6 @@ class Cursor:
         if self.ready.claim(entry):
             self.drop(entry)
 
-    def has_expired(self, entry: Entry, now: float) -> bool:
-        """It may not be handed out any more. One whose delivery was begun never expires."""
-        if self.begun and entry.offset in self.begun:
-            entry.expires_at = None
-            return False
-        return entry.expires_at is not None and entry.expires_at <= now
-
     def _ask_lease(self, offset: int) -> None:
         if self.lease_asked <= offset and self.journal is not None:
             self.lease_asked = offset + LEASE
