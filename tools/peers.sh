@@ -12,6 +12,8 @@ need mosquitto_pub mosquitto-clients
 need rabbitmq-server rabbitmq-server
 need amqp-publish amqp-tools
 need npm npm
+need cc gcc
+[ -e /usr/include/proton/connection_driver.h ] || wanted="$wanted libqpid-proton11-dev"
 [ -n "$wanted" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
