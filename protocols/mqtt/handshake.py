@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
@@ -171,9 +171,7 @@ async def _open(
     keep_alive = connect.keep_alive
     if settings.max_keep_alive:
         keep_alive = min(keep_alive or settings.max_keep_alive, settings.max_keep_alive)
-    properties = _answer(broker, connect, client_id, expiry, keep_alive)
-    if proven.data:
-        properties = replace(properties, authentication_data=proven.data)
+    properties = _answer(broker, connect, client_id, expiry, keep_alive, proven.data)
     return Accepted(client, identity, ConnAck(session.is_present, 0, properties), keep_alive)
 
 
@@ -245,7 +243,12 @@ def _published_properties(said: PropertySet) -> bytes:
 
 
 def _answer(
-    broker: Broker, connect: Connect, client_id: str, expiry: float | None, keep_alive: int
+    broker: Broker,
+    connect: Connect,
+    client_id: str,
+    expiry: float | None,
+    keep_alive: int,
+    proof: bytes,
 ) -> PropertySet:
     """What CONNACK says beside the reason; 3.x leaves it out."""
     settings, asked = broker.settings, connect.properties
@@ -262,4 +265,5 @@ def _answer(
         server_keep_alive=None if keep_alive == connect.keep_alive else keep_alive,
         response_information=f"{RESPONSES}{client_id}/" if has_responses else None,
         authentication_method=asked.authentication_method,
+        authentication_data=proof or None,
     )

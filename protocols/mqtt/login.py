@@ -65,7 +65,7 @@ class ByMethod:
 
     async def go_on(self, packet: Auth) -> Answer:
         """The client's answer to a challenge. Raises MqttError."""
-        self._check_method(packet)
+        self._check_method(packet, ReasonCode.BAD_AUTHENTICATION_METHOD)
         if packet.reason != ReasonCode.CONTINUE_AUTHENTICATION or self._login is None:
             raise violation("AUTH that answers nothing")  # [MQTT-4.12.0-3]
         return await self._step(self._login, packet.properties.authentication_data)
@@ -73,12 +73,13 @@ class ByMethod:
     async def again(self, packet: Auth, known: Identity) -> Auth:
         """Of a client that is connected: one packet of re-authentication, and our answer to it
         [MQTT-4.12.1-1]. Raises MqttError."""
+        # A DISCONNECT has no code for another method (table 3-10), a CONNACK has.
+        self._check_method(packet, ReasonCode.PROTOCOL_ERROR)
         if packet.reason != ReasonCode.RE_AUTHENTICATE:
             answer = await self.go_on(packet)
         elif self._login is not None:
             raise violation("AUTH that begins again before the last one is over")
         else:
-            self._check_method(packet)
             answer = await self.begin(packet.properties.authentication_data)
         if isinstance(answer, Challenge):
             return self.challenge(answer)
@@ -93,14 +94,12 @@ class ByMethod:
     def _properties(self, data: bytes) -> PropertySet:
         return PropertySet(authentication_method=self.method, authentication_data=data or None)
 
-    def _check_method(self, packet: Auth) -> None:
+    def _check_method(self, packet: Auth, otherwise: ReasonCode) -> None:
         method = packet.properties.authentication_method
         if method is None:
             raise violation("AUTH without an authentication method")
         if method != self.method:  # [MQTT-4.12.0-5], [MQTT-4.12.1-1]
-            raise MqttError(
-                ReasonCode.BAD_AUTHENTICATION_METHOD, "AUTH with another method than CONNECT's"
-            )
+            raise MqttError(otherwise, "AUTH with another method than CONNECT's")
 
     async def _step(self, login: Login, data: bytes | None) -> Answer:
         self._login = None
