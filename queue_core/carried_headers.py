@@ -10,6 +10,7 @@ list that contradicts the table is passed over, and so is a type that does not f
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -26,7 +27,7 @@ from queue_core.typed_text import (
 TYPES: Final = "x-types"
 REPEATED: Final = "x-repeated-headers"
 PUBLISHER: Final = "x-publisher-id"  # stamped by the gateway; what a client says there is taken off
-TEXT_FLAG: Final = "x-payload-format"  # 1: the body is text; MQTT's payload format indicator
+TEXT_FLAG: Final = "x-payload-format"  # see `says_utf8`: only where the content type misleads
 CREATED: Final = "x-created"  # the exact time, where the protocol's own place is coarser
 REPLY_ADDRESS: Final = "x-reply-address"  # as the publisher wrote it, where the key alone says less
 
@@ -175,6 +176,19 @@ def apply_notes(pairs: list[Pair], notes: Sequence[Note]) -> list[Pair]:
             continue  # it was changed on the way
         pairs[places[nth]] = (name, value)
     return pairs
+
+
+# --- the text flag
+
+
+_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?utf-?8"?\s*(?:;|$)', re.IGNORECASE)
+
+
+def says_utf8(content_type: object) -> bool:
+    """Whether a content type says by itself that the body is text. Where it does, or where nobody
+    says so, `TEXT_FLAG` is not needed; it is 1 for text of a type without a charset, 0 for what was
+    said to be bytes, and false where MQTT's publisher left it open in spite of the charset."""
+    return isinstance(content_type, str) and _CHARSET.search(content_type) is not None
 
 
 # --- identifiers

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from protocols.amqp10.from_canonical import priority, ttl
 from protocols.amqp10.properties import FORM, PUBLISHER, section, to_wire, written
 from protocols.amqp10.sections import (
     ANNOTATIONS,
@@ -20,11 +21,10 @@ from protocols.amqp10.sections import (
     shape_of,
     written_body,
 )
-from protocols.amqp10.types import Symbol, UByte, UInt, decode, encode, skip
+from protocols.amqp10.types import Symbol, UInt, decode, encode, skip
 from queue_core.message import Death, Message
 
 MAX_KEPT: Final = 4096
-MAX_TTL_MS: Final = (1 << 32) - 1
 DEATHS: Final = Symbol("x-opt-deaths")
 EXCHANGE: Final = Symbol("x-exchange")
 ROUTING_KEY: Final = Symbol("x-routing-key")
@@ -41,8 +41,8 @@ _annotations: dict[tuple[str | None, str, str], bytes] = {}
 def header_of(message: Message, now: float, first: bool, failures: int) -> bytes:
     """durable, priority, ttl counted down, first-acquirer, delivery-count."""
     if message.expires_at is not None:
-        ttl = max(0, min(MAX_TTL_MS, round((message.expires_at - now) * 1000)))
-        return _header(message.durable, message.priority, ttl, first, failures)
+        left = ttl(message.expires_at, now)
+        return _header(message.durable, message.priority, left, first, failures)
     key = (message.durable, message.priority, first, failures)
     known = _headers.get(key)
     if known is None:
@@ -52,11 +52,11 @@ def header_of(message: Message, now: float, first: bool, failures: int) -> bytes
     return known
 
 
-def _header(durable: bool, priority: int | None, ttl: int | None, first: bool, count: int) -> bytes:
+def _header(durable: bool, rank: int | None, left: UInt | None, first: bool, count: int) -> bytes:
     fields = [
         durable,
-        None if priority is None else UByte(min(255, priority)),
-        None if ttl is None else UInt(ttl),
+        None if rank is None else priority(rank),
+        left,
         first,
         UInt(count),
     ]
@@ -66,25 +66,20 @@ def _header(durable: bool, priority: int | None, ttl: int | None, first: bool, c
 def whole(message: Message, header: bytes, offset: int | None) -> bytes:
     """A delivery's payload. `offset` is its place in a stream."""
     # Measured on 100-byte bodies from a 1.0 sender: 1.3 us; 14 us when every section is built anew.
-    if message.form is FORM:
-        native = message.native
-        if not native or native[0] == 0:
-            sections, body = native, message.body
-            opening = data_opening(len(body))
-            if offset is None and not message.deaths and native[:3] in UNANNOTATED:
-                return b"".join((header, stamp(message), sections, opening, body))
-            return b"".join((header, annotated(message, sections, offset), opening, body))
-        shape = shape_of(native)
-        return b"".join(
-            (
-                header,
-                annotated(message, shape.sections, offset),
-                written_body(shape, message.body),
-            )
-        )
-    other = written(message)
+    native = message.native if message.form is FORM else written(message).native
+    if not native or native[0] == 0:
+        sections, body = native, message.body
+        opening = data_opening(len(body))
+        if offset is None and not message.deaths and native[:3] in UNANNOTATED:
+            return b"".join((header, stamp(message), sections, opening, body))
+        return b"".join((header, annotated(message, sections, offset), opening, body))
+    shape = shape_of(native)
     return b"".join(
-        (header, annotated(message, other.sections, offset), other.opening, message.body)
+        (
+            header,
+            annotated(message, shape.sections, offset),
+            written_body(shape, message.body),
+        )
     )
 
 

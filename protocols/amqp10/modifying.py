@@ -7,8 +7,8 @@ database holds stays as it was published.
 from __future__ import annotations
 
 from protocols.amqp10.delivery_sections import merged
-from protocols.amqp10.properties import FORM, PUBLISHER, written
-from protocols.amqp10.sections import ENCODED, OPENED, data_opening, shape_of
+from protocols.amqp10.properties import FORM, PUBLISHER, native_of
+from protocols.amqp10.sections import shape_of
 from queue_core.consumers import Delivery
 from queue_core.message import Message
 
@@ -29,20 +29,16 @@ def annotate(delivery: Delivery, annotations: object) -> None:
 
 
 def _annotated(message: Message, said: dict[object, object]) -> Message:
-    if message.form is FORM:
-        shape = shape_of(message.native)
-        prefix = message.native[: len(message.native) - len(shape.sections)]
-        sections = shape.sections
-    else:
-        sections, opening = written(message)
-        prefix = _prefix(opening, message.body)
+    native = native_of(message)
+    shape = shape_of(native)
+    prefix = native[: len(native) - len(shape.sections)]
     return Message(
         message.body,
         message.exchange,
         routing_key=message.routing_key,
         durable=message.durable,
         form=FORM,
-        native=prefix + merged(sections, said),
+        native=prefix + merged(shape.sections, said),
         priority=message.priority,
         expires_at=message.expires_at,
         not_before=message.not_before,
@@ -50,11 +46,3 @@ def _annotated(message: Message, said: dict[object, object]) -> Message:
         deaths=message.deaths,
         retain=message.retain,
     )
-
-
-def _prefix(opening: bytes, body: bytes) -> bytes:
-    if not opening:
-        return bytes((ENCODED,))
-    if opening == data_opening(len(body)):
-        return b""
-    return bytes((OPENED, len(opening))) + opening

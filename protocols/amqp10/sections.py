@@ -135,9 +135,7 @@ def _body(data: bytes, position: int) -> tuple[bytes, bytes]:
         position = end
     stop = size - len(footer)
     lead, body = _described(data, start, stop, spans)
-    if footer:
-        lead = bytes((FOOTED | (lead[0] if lead else 0),)) + _SIZE.pack(len(footer)) + footer + lead
-    return lead, body
+    return _footed(lead, footer), body
 
 
 def _described(
@@ -192,9 +190,43 @@ class Shape(NamedTuple):
     footer: bytes
     sections: bytes
 
+    @classmethod
+    def plain(cls, footer: bytes = b"") -> Shape:
+        return cls(0, b"", (), footer, b"")
+
+    @classmethod
+    def encoded(cls, footer: bytes) -> Shape:
+        return cls(ENCODED, b"", (), footer, b"")
+
+    @classmethod
+    def opened(cls, opening: bytes, footer: bytes) -> Shape:
+        return cls(OPENED, opening, (), footer, b"")
+
+    @classmethod
+    def cut(cls, sizes: list[int], footer: bytes) -> Shape:
+        return cls(MANY, b"", tuple((data_opening(size), size) for size in sizes), footer, b"")
+
     @property
     def is_text(self) -> bool:
         return self.kind == OPENED and section_at(self.opening, 0)[0] == VALUE
+
+
+def prefix_of(shape: Shape) -> bytes:
+    """What stands before the sections in `native`."""
+    if shape.kind == OPENED:
+        lead = bytes((OPENED, len(shape.opening))) + shape.opening
+    elif shape.kind == MANY:
+        lead = bytes((MANY,)) + _COUNT.pack(len(shape.many))
+        lead += b"".join(bytes((len(o),)) + o + _SIZE.pack(size) for o, size in shape.many)
+    else:
+        lead = bytes((shape.kind,)) if shape.kind else b""
+    return _footed(lead, shape.footer)
+
+
+def _footed(lead: bytes, footer: bytes) -> bytes:
+    if not footer:
+        return lead
+    return bytes((FOOTED | (lead[0] if lead else 0),)) + _SIZE.pack(len(footer)) + footer + lead
 
 
 def shape_of(native: bytes) -> Shape:

@@ -30,6 +30,7 @@ from queue_core.carried_headers import (
     TYPES,
     Note,
     Pair,
+    says_utf8,
 )
 from queue_core.conversion import Envelope, Writing, as_it_is
 from queue_core.message import Message, Properties, Scalar, Value, type_of_id
@@ -139,7 +140,7 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
     said = message.properties
     headers = list(said.headers)
     notes: list[Note] = []
-    found: dict[str, Any] = {"payload_format": _text_flag(headers, message.body)}
+    found: dict[str, Any] = {"payload_format": _text_flag(said, headers, message.body)}
     too_long: list[Entry] = []
     for rule in WRITING:
         value = getattr(said, rule.field)
@@ -162,15 +163,15 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
     return PropertySet(user=tuple(user), **found)
 
 
-def _text_flag(headers: list[Pair], body: bytes) -> int | None:
+def _text_flag(said: Properties, headers: list[Pair], body: bytes) -> int | None:
     """Taken off the headers. A body that is no text is not said to be one [MQTT-3.3.2-4]."""
     for place, (name, value) in enumerate(headers):
-        if name == TEXT_FLAG and type(value) is int and value in (0, 1):
+        if name == TEXT_FLAG and isinstance(value, int) and value in (0, 1):
             if value == 1 and not is_text(body):
                 return None
             del headers[place]
-            return value
-    return None
+            return None if value is False else int(value)
+    return 1 if says_utf8(said.content_type) and is_text(body) else None
 
 
 def is_text(body: bytes) -> bool:

@@ -22,6 +22,7 @@ from queue_core.carried_headers import (
     Pair,
     identified,
     read_notes,
+    says_utf8,
 )
 from queue_core.conversion import Reading, as_it_is
 from queue_core.message import NO_PROPERTIES as NOTHING_SAID
@@ -63,7 +64,12 @@ def moment(text: str) -> datetime | None:
 
 READING: Final = (
     #       property                canonical           conversion
-    Reading("payload_format", TEXT_FLAG, as_it_is, note="1: the payload is text, and checked"),
+    Reading(
+        "payload_format",
+        TEXT_FLAG,
+        as_it_is,
+        note="1: the payload is text, and checked; no header where the content type says UTF-8",
+    ),
     Reading("content_type", "content_type", as_it_is),
     Reading(
         "response_topic",
@@ -107,10 +113,13 @@ def canonical(found: PropertySet) -> Properties:
         value = getattr(found, rule.place)
         if value is None:
             continue
-        if rule.field.startswith("x-"):
-            headers.append((rule.field, value))
+        if rule.field == TEXT_FLAG:
+            if value != 1 or not says_utf8(found.content_type):
+                headers.append((TEXT_FLAG, value))
         else:
             values[rule.field] = rule.convert(value)
+    if found.payload_format is None and says_utf8(found.content_type):
+        headers.append((TEXT_FLAG, False))
     if said.notes:
         _apply_field_notes(found, values, said.notes)
     topic = found.response_topic
