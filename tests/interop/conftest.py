@@ -1,0 +1,46 @@
+"""A gateway with TLS, client certificates and a second virtual host, for the tests of those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import certificates
+from tests.gateway_process import GatewayProcess, running
+from tests.postgres import execute
+
+SECOND_VHOST = "second"
+TENANT, PASSWORD = "tenant", "secret"
+
+
+@pytest.fixture(scope="session")
+def secured_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """Clients may show a certificate. `device-7` has no password; `tenant` may use the second
+    virtual host, and nothing else."""
+    folder = tmp_path_factory.mktemp("secured")
+    bundle = folder / "authorities.pem"
+    bundle.write_text(certificates.AUTHORITY.read_text() + certificates.NAMED.read_text())
+    tls = {
+        "cert": str(certificates.SERVER),
+        "key": str(certificates.SERVER_KEY),
+        "ca": str(bundle),
+    }
+    settings = {
+        "listeners": {
+            name: {"port": 0, "host": "127.0.0.1", "tls": tls}
+            for name in ("mqtt", "mqtt_ws", "amqp")
+        },
+        "auth": {"mqtt_certificate_login": True},
+    }
+    with running(folder / "gateway", settings) as gateway:
+        execute(gateway.database_url, f"INSERT INTO howdah.vhost (name) VALUES ('{SECOND_VHOST}')")
+        for arguments in (
+            ("add", "device-7", "--no-password"),
+            ("grant", "device-7", "--topic-exchange", "amq.topic", "--write", r"^{username}\."),
+            ("add", TENANT, "--no-permissions"),
+            ("grant", TENANT, "--vhost", SECOND_VHOST),
+        ):
+            done = gateway.run("user", *arguments, words=f"{PASSWORD}\n")
+            assert done.returncode == 0, done.stderr
+        yield gateway.restart()
