@@ -40,6 +40,7 @@ COUNTERS: Final = {
     "committed_messages": "Messages in them.",
     "read_back": "Messages read from the database because memory had no room for them.",
     "outbox_drained": "Messages taken over from the outbox.",
+    "outbox_deferred": "Messages from SQL that found a queue full, and wait in the outbox.",
     "segments_dropped": "Segments of the log dropped.",
     "carried_forward": "Messages copied out of old segments.",
 }

@@ -27,5 +27,6 @@ class Counters:
     committed_messages: int = 0
     read_back: int = 0  # messages that did not fit into memory, and were read again
     outbox_drained: int = 0
+    outbox_deferred: int = 0  # messages from SQL that found a queue full, and wait in the outbox
     segments_dropped: int = 0
     carried_forward: int = 0  # messages that outlived their segment

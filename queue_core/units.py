@@ -50,9 +50,11 @@ class PacketRecord:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:
-    """An outbox row that this unit publishes, and takes away."""
+    """An outbox row that this unit publishes, and takes away; or, while some of its queues are
+    full, leaves for them."""
 
     outbox_id: int
+    waiting_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

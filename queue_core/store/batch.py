@@ -57,7 +57,7 @@ class Batch:
         self.duplicates: list[tuple[object, ...]] = []
         self.packets: list[tuple[object, ...]] = []
         self.retained: dict[tuple[str, str], RetainedRecord] = {}
-        self.outbox: list[int] = []
+        self.outbox: list[tuple[int, tuple[str, ...]]] = []
         self.wills: list[tuple[str, str]] = []
         self.entries: dict[Log, list[Entry]] = {}
         self._segment_of: dict[Log, int] = {}
@@ -187,7 +187,7 @@ class Batch:
                 case RetainedRecord():
                     self.retained[record.vhost, record.topic] = record
                 case OutboxRecord():
-                    self.outbox.append(record.outbox_id)
+                    self.outbox.append((record.outbox_id, record.waiting_for))
                 case WillRecord():
                     self.wills.append((record.vhost, record.client_id))
 

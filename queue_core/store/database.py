@@ -46,6 +46,7 @@ READERS: Final = 3  # connections for reading back and upkeep
 class StoreSettings:
     write_buffer_bytes: int = 32 * 1024 * 1024
     pool_size: int = READERS
+    max_message_size: int = 16 * 1024 * 1024  # of a message that SQL publishes
     segments: SegmentLimits = field(default_factory=SegmentLimits)
 
 
@@ -62,7 +63,7 @@ class Database:
         settings: StoreSettings,
     ) -> None:
         self.writer = Writer(
-            Owner(url, node),
+            Owner(url, node, settings.max_message_size),
             book := SegmentBook(settings.segments),
             counters,
             clock,

@@ -78,8 +78,16 @@ _WAITING: Final = """
 SELECT (SELECT count(*) FROM howdah.command WHERE done_at IS NULL) AS commands,
        (SELECT now() - min(requested_at) FROM howdah.command WHERE done_at IS NULL)
            AS oldest_command,
-       (SELECT count(*) FROM (SELECT FROM howdah.outbox LIMIT 100001) o) AS outbox,
-       (SELECT now() - min(inserted_at) FROM howdah.outbox) AS oldest_outbox
+       (SELECT count(*) FROM (
+           SELECT FROM howdah.outbox WHERE waiting_for IS NULL LIMIT 100001) o) AS outbox,
+       (SELECT now() - min(inserted_at) FROM howdah.outbox WHERE waiting_for IS NULL)
+           AS oldest_outbox
+"""
+_WAITING_FOR_ROOM: Final = """
+SELECT o.vhost, w.queue, count(*) AS messages, now() - min(o.inserted_at) AS oldest_age
+FROM howdah.outbox o CROSS JOIN LATERAL unnest(o.waiting_for) AS w (queue)
+WHERE o.waiting_for IS NOT NULL
+GROUP BY o.vhost, w.queue ORDER BY messages DESC, o.vhost, w.queue LIMIT 10
 """
 _SIZE: Final = """
 SELECT pg_size_pretty(pg_database_size(current_database())) AS size,
@@ -200,6 +208,15 @@ async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
             ("messages in the outbox", row["outbox"], row["oldest_outbox"]),
         )
         if count and oldest > LONG_UNDONE
+    ]
+    found += [
+        warn(
+            f"{each['messages']} messages that SQL published wait for room in queue "
+            f"'{each['queue']}' of vhost '{each['vhost']}', the oldest since "
+            f"{_age(each['oldest_age'])}",
+            "consume from it, purge it, or declare it anew with a larger x-max-length",
+        )
+        for each in await connection.fetch(_WAITING_FOR_ROOM)
     ]
     return found or ok("no command and no outbox message waits")
 

@@ -3,6 +3,10 @@
 Committed rows are routed like any publish, and deleted in the transaction that appends the
 messages: exactly once, and nobody waits for a lock of ours. Polled, because NOTIFY would make
 every committing application wait for one global lock.
+
+A stored queue that is full and set to reject-publish loses nothing that SQL published: the row
+stays until that queue has room, and says in `waiting_for` which queues it has still to enter. The
+others have it already. Each queue gets its messages in the order of the outbox.
 """
 
 from __future__ import annotations
@@ -17,14 +21,17 @@ from queue_core.counters import Counters
 from queue_core.errors import CoreError, LimitExceeded
 from queue_core.message import Message
 from queue_core.outcomes import Published
+from queue_core.queues import Appends, ClassicQueue
+from queue_core.specs import Overflow
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.writer import Writer
 from queue_core.units import OutboxRecord, Unit
 
 if TYPE_CHECKING:
     from queue_core.retained import Retained
+    from queue_core.router import Route
     from queue_core.units import Record
-    from queue_core.vhost import Vhost
+    from queue_core.vhost import Queue, Vhost
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +40,21 @@ RESCAN: Final = 5.0  # seconds
 ROWS: Final = f"""
     SELECT o.*, pg_snapshot_xmin(pg_current_snapshot())::text::int8 AS oldest_running,
            pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next_to_run
-    FROM howdah.outbox o WHERE o.id > $1 AND o.id <> ALL($2::int8[]) ORDER BY o.id LIMIT {CHUNK}
+    FROM howdah.outbox o
+    WHERE o.id > $1 AND o.id <> ALL($2::int8[]) AND o.waiting_for IS NULL
+    ORDER BY o.id LIMIT {CHUNK}
 """
+WAITED_FOR: Final = """
+    SELECT DISTINCT o.vhost, unnest(o.waiting_for) AS queue FROM howdah.outbox o
+    WHERE o.waiting_for IS NOT NULL
+"""
+WAITING: Final = f"""
+    SELECT o.* FROM howdah.outbox o
+    WHERE o.waiting_for IS NOT NULL AND o.waiting_for @> ARRAY[$2::text] AND o.vhost = $1
+    ORDER BY o.id LIMIT {CHUNK}
+"""
+
+QueueKey = tuple[str, str]  # vhost and name
 
 
 class Outbox:
@@ -52,23 +72,32 @@ class Outbox:
         self._forms = forms
         self._counters = counters
         self._under_way: set[int] = set()
+        self._failed: set[int] = set()  # never to be stored; a restart tries once more
         # All up to `_low` is known to be drained or rolled back: scans start behind it, and behind
         # the dead rows that a long reader keeps from being vacuumed.
         self._low = 0
         self._candidate: tuple[int, int] | None = None
         self._next_rescan = 0.0
+        self._waited_for: set[QueueKey] | None = None  # None: not read yet
 
     async def drain(self, connection: asyncpg.pool.PoolConnectionProxy, now: float) -> int:
         """Publishes what has been committed; the number of messages."""
         if now >= self._next_rescan:
             # a transaction may take its number from the sequence long before it shows
             self._low, self._next_rescan = 0, now + RESCAN
-        rows = await connection.fetch(ROWS, self._low, list(self._under_way))
+        if self._waited_for is None:
+            found = await connection.fetch(WAITED_FOR)
+            self._waited_for = {(row["vhost"], row["queue"]) for row in found}
+        entered = 0
+        # only when all is written that was said about waiting: what is not yet, cannot be seen
+        for key in [k for k in self._waited_for if self._has_room(k) and not self._under_way]:
+            entered += await self._let_in(connection, key)
+        rows = await connection.fetch(ROWS, self._low, [*self._under_way, *self._failed])
         for row in rows:
             self._publish(row)
         if rows:
             self._move_low(rows)
-        return len(rows)
+        return len(rows) + entered
 
     def _move_low(self, rows: list[asyncpg.Record]) -> None:
         """Rows that were not to be seen when the candidate was noted have shown themselves by the
@@ -84,39 +113,119 @@ class Outbox:
         outbox_id: int = row["id"]
         self._under_way.add(outbox_id)
         self._counters.outbox_drained += 1
+        message = self._message(row)
+        more: tuple[Record, ...] = ()
+        if row["retain"]:
+            try:
+                more = (self._retained.record(row["vhost"], message, 1),)
+            except LimitExceeded as error:
+                log.warning("outbox row %d is published, but not retained: %s", outbox_id, error)
+        self._route(row["vhost"], message, more, outbox_id)
+
+    def _message(self, row: asyncpg.Record) -> Message:
         message = message_from_row(row, self._forms)  # type: ignore[arg-type]
         not_before = row["not_before"]
         message.not_before = None if not_before is None else not_before.timestamp()
         message.publisher = row["publisher"] or row["requested_by"]
-        records: list[Record] = [OutboxRecord(outbox_id)]
-        if row["retain"]:
-            try:
-                records.append(self._retained.record(row["vhost"], message, 1))
-            except LimitExceeded as error:
-                log.warning("outbox row %d is published, but not retained: %s", outbox_id, error)
-        self._route(row["vhost"], message, tuple(records), outbox_id)
+        return message
 
     def _route(
-        self, vhost_name: str, message: Message, records: tuple[Record, ...], outbox_id: int
+        self, vhost_name: str, message: Message, more: tuple[Record, ...], outbox_id: int
     ) -> None:
         vhost = self._vhosts.get(vhost_name)
-        where = f"exchange '{message.exchange}' with key '{message.routing_key}'"
         try:
             if vhost is None:
                 raise CoreError(f"vhost '{vhost_name}' does not exist")
-            result = vhost.publish(message, self, outbox_id, records)
+            headers = message.properties.header_map
+            route = vhost.router.route(message.exchange, message.routing_key, headers)
         except CoreError as error:
             log.warning("outbox row %d dropped: %s", outbox_id, error)
             self._counters.unroutable += 1
-            self._writer.submit(Unit([], self, outbox_id, None, records))
+            self._writer.submit(Unit([], self, outbox_id, None, (OutboxRecord(outbox_id), *more)))
             return
-        if result is Published.PENDING:
-            if not vhost.has_route(message):
-                self._counters.unroutable += 1
-                log.warning("outbox row %d: nothing is bound for %s; dropped", outbox_id, where)
-        elif result is Published.REFUSED:
-            log.warning("outbox row %d: a queue behind %s is full; dropped there", outbox_id, where)
+        if not route:
+            self._counters.unroutable += 1
+            log.warning(
+                "outbox row %d: nothing is bound for exchange '%s' with key '%s'; dropped",
+                outbox_id,
+                message.exchange,
+                message.routing_key,
+            )
+        open_ones, full_ones = self._split(vhost_name, route)
+        if full_ones:
+            self._counters.outbox_deferred += 1
+        records = (OutboxRecord(outbox_id, full_ones), *more)
+        result = vhost.hand_over(message, open_ones, self, outbox_id, records)
+        if result is Published.REFUSED:
+            # one in memory, which is no place to wait for, or one that dead-letters what it refuses
+            log.warning("outbox row %d: a queue that does not make it wait is full", outbox_id)
             self._writer.submit(Unit([], self, outbox_id))  # behind the unit that takes the row
+
+    # --- full queues
+
+    def _split(self, vhost_name: str, route: Route[Queue]) -> tuple[Route[Queue], tuple[str, ...]]:
+        """Those that take it now, and the names of those that it waits for."""
+        assert self._waited_for is not None
+        full_ones = []
+        for queue, _ in route:
+            if not isinstance(queue, ClassicQueue):
+                continue
+            if queue.spec.overflow is not Overflow.REJECT_PUBLISH:
+                continue
+            key = (vhost_name, queue.name)
+            if key in self._waited_for:
+                full_ones.append(queue.name)  # behind those that wait already
+            elif queue.is_full(queue.log.pending):
+                full_ones.append(queue.name)
+                self._waited_for.add(key)
+                log.warning(
+                    "queue '%s' is full: what SQL publishes to it waits in the outbox; consume "
+                    "from it, or raise its limit",
+                    queue.name,
+                )
+        if not full_ones:
+            return route, ()
+        open_ones = tuple(match for match in route if match.queue.name not in full_ones)
+        return open_ones, tuple(full_ones)
+
+    def _queue(self, key: QueueKey) -> Queue | None:
+        vhost = self._vhosts.get(key[0])
+        return None if vhost is None else vhost.queues.get(key[1])
+
+    def _has_room(self, key: QueueKey) -> bool:
+        """A queue that is gone has: what waits for it need not wait any longer."""
+        queue = self._queue(key)
+        return not isinstance(queue, ClassicQueue) or not queue.is_full(queue.log.pending)
+
+    async def _let_in(self, connection: asyncpg.pool.PoolConnectionProxy, key: QueueKey) -> int:
+        """Those that wait for this queue enter it, in order, until it is full again."""
+        assert self._waited_for is not None
+        rows = await connection.fetch(WAITING, *key)
+        entered = 0
+        for row in rows:
+            if row["id"] in self._failed:
+                continue
+            if row["id"] in self._under_way or not self._has_room(key):
+                return entered  # the rest comes behind it
+            self._enter(row, key)
+            entered += 1
+        if len(rows) < CHUNK:
+            self._waited_for.discard(key)
+            log.info("queue '%s' has room again: nothing waits for it in the outbox", key[1])
+        return entered
+
+    def _enter(self, row: asyncpg.Record, key: QueueKey) -> None:
+        outbox_id: int = row["id"]
+        queue = self._queue(key)
+        appends: Appends = []
+        if queue is None:
+            self._counters.unroutable += 1
+            log.warning("outbox row %d dropped: queue '%s' is gone", outbox_id, key[1])
+        else:
+            queue.take(self._message(row), (), appends)
+        self._under_way.add(outbox_id)
+        left = tuple(name for name in row["waiting_for"] if name != key[1])
+        self._writer.submit(Unit(appends, self, outbox_id, None, (OutboxRecord(outbox_id, left),)))
 
     # --- the writer's publisher
 
@@ -124,5 +233,7 @@ class Outbox:
         self._under_way.difference_update(tokens)
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        """Stays under way, so that it is not tried again at once; a restart tries once more."""
+        """Not tried again at once; a restart tries once more."""
+        self._under_way.difference_update(tokens)
+        self._failed.update(tokens)
         log.error("outbox rows %s cannot be stored: %s", tokens, error)

@@ -48,7 +48,8 @@ HOLDER: Final = """
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 TAKE: Final = """
-    UPDATE howdah.gateway SET epoch = epoch + 1, node = $1, started_at = now() WHERE id = 1
+    UPDATE howdah.gateway
+    SET epoch = epoch + 1, node = $1, started_at = now(), max_message_size = $2 WHERE id = 1
     RETURNING epoch
 """
 EPOCH: Final = "SELECT epoch FROM howdah.gateway WHERE id = 1"
@@ -66,9 +67,10 @@ class OwnershipLost(StoreUnavailable):
 class Owner:
     """Gives out the one connection that may write."""
 
-    def __init__(self, url: str, node: str) -> None:
+    def __init__(self, url: str, node: str, max_message_size: int) -> None:
         self._url = url
         self._node = node
+        self._max_message_size = max_message_size
         self._epoch: int | None = None
         self._pid: int | None = None
 
@@ -83,7 +85,7 @@ class Owner:
             await self._lock(connection)
             await self._check_epoch(connection)
             if self._epoch is None:
-                self._epoch = await connection.fetchval(TAKE, self._node)
+                self._epoch = await connection.fetchval(TAKE, self._node, self._max_message_size)
         except BaseException:
             await connection.close(timeout=5)
             raise

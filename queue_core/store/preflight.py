@@ -49,6 +49,7 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "command": "SELECT, DELETE",
 }
 COLUMN_RIGHTS: Final[dict[tuple[str, str], str]] = {
+    ("outbox", "waiting_for"): "UPDATE",
     ("command", "done_at"): "UPDATE",
     ("command", "result"): "UPDATE",
     ("command", "error"): "UPDATE",

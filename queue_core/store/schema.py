@@ -153,6 +153,11 @@ gateway = Table(
     _optional("node", Text, "Name of the gateway that owns it now, or did last."),
     _required("generation", Integer, "Generation of the journal tables that counts."),
     _optional("started_at", Timestamp, "When the owner took over."),
+    _optional(
+        "max_message_size",
+        BigInteger,
+        "Largest message in bytes that the owner takes; null: no gateway has said so yet.",
+    ),
     comment="The gateway that owns this database: one row.",
 )
 
@@ -500,6 +505,12 @@ outbox = Table(
     _required("requested_by", Text, "Login that called publish()."),
     _required("inserted_at", Timestamp, "When it was inserted.", server_default=NOW),
     *content_columns(),
+    _optional(
+        "waiting_for",
+        ARRAY(Text),
+        "Full queues that it still has to enter; null: the gateway has not looked at it yet.",
+    ),
+    Index("outbox_waiting_idx", "id", postgresql_where=text("waiting_for IS NOT NULL")),
     comment="Messages published from SQL; the gateway takes committed rows away, exactly once.",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,11 @@ INSERT_BODIES: Final = """
     SELECT s, i, b FROM unnest($1::int4[], $2::int8[], $3::bytea[]) AS t (s, i, b)
 """
 DELETE_OUTBOX: Final = "DELETE FROM howdah.outbox WHERE id = ANY($1::int8[])"
+# The names as JSON: an array of arrays would have to be a rectangle.
+UPDATE_OUTBOX: Final = """
+    UPDATE howdah.outbox o SET waiting_for = ARRAY(SELECT jsonb_array_elements_text(t.w::jsonb))
+    FROM unnest($1::int8[], $2::text[]) AS t (i, w) WHERE o.id = t.i
+"""
 DELETE_WILLS: Final = """
     DELETE FROM howdah.will w USING unnest($1::text[], $2::text[]) AS t (v, c)
     WHERE w.vhost = v AND w.client_id = c
@@ -149,6 +155,17 @@ async def _write_at_once(connection: asyncpg.Connection, batch: Batch) -> None:
         await connection.execute(statement, batch.generation, *settled, *arguments)
 
 
+async def _write_outbox(
+    connection: asyncpg.Connection, rows: list[tuple[int, tuple[str, ...]]]
+) -> None:
+    done = [outbox_id for outbox_id, waiting_for in rows if not waiting_for]
+    if done:
+        await connection.execute(DELETE_OUTBOX, done)
+    left = [(outbox_id, json.dumps(waiting_for)) for outbox_id, waiting_for in rows if waiting_for]
+    if left:
+        await insert(connection, UPDATE_OUTBOX, left)
+
+
 async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
     generation = batch.generation
     if batch.bodies:
@@ -164,7 +181,7 @@ async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
     if batch.packets:
         await insert(connection, INSERT_PACKETS, batch.packets, generation)
     if batch.outbox:
-        await connection.execute(DELETE_OUTBOX, batch.outbox)
+        await _write_outbox(connection, batch.outbox)
     if batch.wills:
         await insert(connection, DELETE_WILLS, batch.wills)
     for (vhost, topic), record in batch.retained.items():

@@ -107,7 +107,7 @@ async def test_a_gateway_that_was_cut_off_stops_when_another_has_taken_over(
 async def test_the_lock_of_a_machine_that_vanished_is_free_within_half_a_minute(
     server: Server, database: str
 ) -> None:
-    connection = await Owner(server.database(database), "here").connect()
+    connection = await Owner(server.database(database), "here", 1024).connect()
     try:
         found = [
             int(await connection.fetchval("SELECT setting FROM pg_settings WHERE name = $1", name))

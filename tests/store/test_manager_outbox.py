@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import asyncpg
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
 from queue_core.specs import QueueSpec
+from queue_core.store import diagnosis
 from tests.store.managers import PATIENCE, House, bodies
 
 
@@ -22,8 +24,9 @@ async def other(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-async def publish(db: asyncpg.Connection, queue: str, body: str) -> None:
-    await db.fetchval("SELECT howdah.publish($1, $2::text)", queue, body)
+async def publish(db: asyncpg.Connection, queue: str, body: str, exchange: str = "") -> None:
+    statement = "SELECT howdah.publish($1, $2::text, exchange => $3)"
+    await db.fetchval(statement, queue, body, exchange)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -168,16 +171,89 @@ async def test_a_message_from_sql_says_what_it_was_given(
     assert properties.header_map() == {"h": "v", "n": 2}
 
 
-async def test_what_a_full_queue_refuses_is_not_remembered_for_ever(
+async def waiting(db: asyncpg.Connection, queue: str) -> int:
+    """How many messages wait for that queue, as the outbox says."""
+    statement = "SELECT messages FROM howdah.outbox_status WHERE queue = $1"
+    return await db.fetchval(statement, queue) or 0
+
+
+async def test_what_sql_publishes_into_a_full_queue_waits_for_room(
+    house: House, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In order; other queues are not held up; and over a crash."""
+    await house.queue("q", max_length=2, overflow="reject-publish")
+    await house.queue("free")
+    for queue in ("q", "free"):
+        await house.vhost.bind("amq.fanout", house.vhost.queue(queue))
+    for i in range(6):
+        await publish(db, "", str(i), exchange="amq.fanout")
+
+    async def all_wait() -> bool:
+        return await waiting(db, "q") == 4
+
+    await eventually(all_wait)
+    assert bodies(await house.drain("free")) == [b"%d" % i for i in range(6)]
+    assert house.manager.counters.outbox_deferred == 4
+    told = [r for r in caplog.records if "waits in the outbox" in r.message]
+    assert len(told) == 1
+    first = bodies(await house.drain("q"))
+    await house.crash_and_reopen()
+    await publish(db, "q", "6")  # behind those that wait
+    found = list(first)
+    async with asyncio.timeout(PATIENCE):
+        while len(found) < 7:
+            found += bodies(await house.drain("q"))
+    assert found == [b"%d" % i for i in range(7)]
+    await drained(db)
+    assert await house.drain("free") == []  # once each
+    outbox = house.manager._database._outbox
+    assert not outbox._under_way
+    assert not outbox._waited_for
+
+
+async def test_what_waits_for_a_queue_that_is_deleted_is_dropped_and_counted(
     house: House, db: asyncpg.Connection
 ) -> None:
     await house.queue("q", max_length=1, overflow="reject-publish")
-    for i in range(10):
+    for i in range(3):
         await publish(db, "q", str(i))
+
+    async def both_wait() -> bool:
+        return await waiting(db, "q") == 2
+
+    await eventually(both_wait)
+    await house.vhost.delete_queue("q")
     await drained(db)
-    await house.flushed()
-    assert bodies(await house.drain()) == [b"0"]
-    assert not house.manager._database._outbox._under_way
+    assert house.manager.counters.unroutable == 2
+
+
+async def test_the_doctor_tells_what_waits_for_room(house: House, db: asyncpg.Connection) -> None:
+    await house.queue("q", max_length=1, overflow="reject-publish")
+    for i in range(3):
+        await publish(db, "q", str(i))
+
+    async def both_wait() -> bool:
+        return await waiting(db, "q") == 2
+
+    await eventually(both_wait)
+    found = [str(finding) for finding in await diagnosis.waiting_work(db)]
+    assert any("2 messages that SQL published wait for room in queue 'q'" in each for each in found)
+
+
+async def test_a_message_over_the_limit_is_refused_where_it_is_published(
+    house: House, db: asyncpg.Connection
+) -> None:
+    store = replace(house.settings.store, max_message_size=1000)
+    house.settings = replace(house.settings, store=store)
+    await house.reopen()
+    await house.queue()
+    await publish(db, "q", "x" * 1000)
+    with pytest.raises(asyncpg.ProgramLimitExceededError) as refused:
+        await publish(db, "q", "x" * 1001)
+    assert "the message is 1001 bytes, and the gateway takes 1000 at most" in str(refused.value)
+    assert "broker.max_message_size" in str(refused.value.hint)
+    await drained(db)
+    assert [len(body) for body in bodies(await house.drain())] == [1000]
 
 
 # --- commands

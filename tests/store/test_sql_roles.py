@@ -39,7 +39,14 @@ SELECT c.relname FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
 WHERE c.relnamespace = 'howdah'::regnamespace AND a.grantee = 0
 """
 
-_VIEWS = {"settlement_state", "consumer_lag", "queue_status", "ready_messages", "dead_letters"}
+_VIEWS = {
+    "outbox_status",
+    "settlement_state",
+    "consumer_lag",
+    "queue_status",
+    "ready_messages",
+    "dead_letters",
+}
 
 
 @asynccontextmanager
@@ -73,6 +80,8 @@ ALLOWED = [
     ("howdah_gateway", "INSERT INTO howdah.message_body VALUES (1, 1, 'x')"),
     ("howdah_gateway", "INSERT INTO howdah.message_body_1 VALUES (1, 1, 'x')"),
     ("howdah_gateway", "DELETE FROM howdah.outbox"),
+    ("howdah_gateway", "UPDATE howdah.outbox SET waiting_for = ARRAY['q']"),
+    ("howdah_operator", "SELECT * FROM howdah.outbox_status"),
     ("howdah_gateway", "UPDATE howdah.command SET done_at = now(), result = '{}', error = 'e'"),
     ("howdah_operator", "SELECT * FROM howdah.queue_status"),
     ("howdah_operator", "SELECT * FROM howdah.ready_messages"),
@@ -105,6 +114,7 @@ REFUSED = [
     ("howdah_gateway", "DELETE FROM howdah.gateway"),
     ("howdah_gateway", "DROP TABLE howdah.message_1"),
     ("howdah_gateway", "UPDATE howdah.segment SET bytes = 0"),
+    ("howdah_gateway", "UPDATE howdah.outbox SET body = 'x'"),
     ("howdah_gateway", "UPDATE howdah.command SET requested_by = 'me'"),
     ("howdah_gateway", "UPDATE howdah.alembic_version SET version_num = 'x'"),
     ("howdah_gateway", "CREATE TABLE howdah.mine ()"),
