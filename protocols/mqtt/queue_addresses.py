@@ -11,7 +11,7 @@ from queue_core.consumers import Position
 from queue_core.errors import InvalidArgument, InvalidTopic
 from queue_core.outcomes import Outcome
 from queue_core.subscriptions import is_reserved
-from queue_core.topics import dotted, filter_tokens, slashed
+from queue_core.topics import Tokens, dotted, filter_tokens, slashed
 
 SETTLES: Final = {
     "$ack": Outcome.ACCEPTED,
@@ -66,7 +66,11 @@ def source_topic(name: str, exchange: str, routing_key: str) -> str:
 
 def key_matches(topic_filter: str, key: str) -> bool:
     """Whether a key is among those that a subscription's filter asks for."""
-    wanted = filter_tokens(topic_filter)
+    return tokens_match(filter_tokens(topic_filter), key)
+
+
+def tokens_match(wanted: Tokens, key: str) -> bool:
+    """The same for a filter that was read before."""
     levels = key.split("/") if key else []
     for i, token in enumerate(wanted):
         if token == "#":

@@ -11,22 +11,22 @@ from protocols.mqtt.frames import user_octets
 from protocols.mqtt.outbound import Flight, Sent
 from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.queue_addresses import (
-    key_matches,
     key_of,
     parse_queue_address,
     source_topic,
+    tokens_match,
 )
 from protocols.mqtt.reasons import ReasonCode
 from queue_core.errors import CoreError
-from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Verdict
+from queue_core.outcomes import REJECTED, RELEASED
+from queue_core.topics import filter_tokens
 
 if TYPE_CHECKING:
     from queue_core.consumers import Consumer, Delivery
+    from queue_core.message import Message
     from queue_core.subscriptions import Subscription
     from queue_core.vhost import Vhost
 
-# Not for this subscription: back to its place, and not here again.
-ELSEWHERE: Final = Verdict(Outcome.RELEASED, undeliverable_here=True)
 MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
 OFFSET: Final = b"\x26" + wire.text("offset")
 SOURCE: Final = b"\x26" + wire.text("x-source-topic")
@@ -50,6 +50,7 @@ class QueueSink:
         self._name_octets = self.name.encode()
         self._group_octets = b"" if self.group is None else user_octets([("group-id", self.group)])
         self._filter = parse_queue_address(subscription.filter).rest
+        self._tokens = filter_tokens(self._filter) if self._filter else ()
         self._qos = subscription.qos
         self._identifiers = () if subscription.identifier is None else (subscription.identifier,)
         self._is_manual = wishes.get("ack") == "manual"
@@ -57,6 +58,14 @@ class QueueSink:
         self._vhost = vhost
         self._on_lost = on_lost
         self._held: dict[int, Delivery] = {}  # sent, to be settled by a settle topic
+
+    @property
+    def accepts(self) -> Callable[[Message], bool] | None:
+        """Which messages the subscription's filter asks for; None: all."""
+        return self._is_wanted if self._filter else None
+
+    def _is_wanted(self, message: Message) -> bool:
+        return tokens_match(self._tokens, key_of(self.name, message.exchange, message.routing_key))
 
     def take(self, offset: int) -> Delivery | None:
         """The delivery that a settle topic speaks of."""
@@ -74,11 +83,6 @@ class QueueSink:
         topic = QUEUE_PREFIX + self.name
         if self._filter:
             key = key_of(self.name, exchange, routing_key)
-            if not key_matches(self._filter, key):
-                if delivery.is_open:
-                    passes = not delivery.consumer.cursor.requeues
-                    self._vhost.settle((delivery,), ACCEPTED if passes else ELSEWHERE)
-                return
             topic = f"{topic}/{key}" if key else topic
         plan = Plan(self._qos, False, self._identifiers, self._facts(delivery), topic)
         if self._qos == 0:

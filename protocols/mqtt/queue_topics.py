@@ -103,7 +103,9 @@ class QueueTopics:
             self._require(Action.CONFIGURE, address.name)
             self._defer(self._publish_first(packet, topic, address, facts))
         else:
-            self._enqueue(packet, address, facts, self._vhost.queue(address.name))
+            # Into anybody's: an exclusive queue is its owner's to consume, and where the owner
+            # waits for answers.
+            self._enqueue(packet, address, facts, queue)
             self.publishing.remember(KnownTopic(topic, queue, address.routing_key))
 
     async def _publish_first(
@@ -245,6 +247,7 @@ class QueueTopics:
             group=wishes.get("consumer-group"),
             start=None if offset is None else parse_position(offset),
             shared=self._credit,
+            accepts=sink.accepts,
         )
         sink.consumer = await self._vhost.consume(name, sink, spec)
         self._sinks[address] = sink

@@ -21,7 +21,7 @@ from queue_core.errors import CoreError, InvalidTopic, LimitExceeded
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.router import Match
 from queue_core.subscriptions import SHARE_PREFIX, Subscription
-from queue_core.topics import dotted, filter_tokens
+from queue_core.topics import MAX_LEVELS, dotted, filter_tokens
 
 if TYPE_CHECKING:
     from queue_core.retained import Retained
@@ -230,6 +230,8 @@ class _Room:
                 "wildcard, or raise session.max_subscriptions"
             )
         levels = topic_filter.count("/") + 1
+        if levels > MAX_LEVELS:
+            return  # no filter at all, and refused as such
         if self._levels + levels > self._most * LEVELS_EACH:
             raise LimitExceeded(
                 f"the filters of a session have {self._most * LEVELS_EACH} levels at most, all "

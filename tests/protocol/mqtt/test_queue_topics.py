@@ -199,3 +199,21 @@ async def test_positions_and_groups_are_for_streams(mqtt: Mqtt) -> None:
         assert await client.subscribe(queue, 1, P(user=(("offset", "nowhere"),))) == 0x83
         assert await client.subscribe(queue, 1, P(user=(("ack", "perhaps"),))) == 0x83
         assert await client.publish(f"{queue}/$commit", b"", 1) != 0
+
+
+async def test_what_a_filter_leaves_out_stays_in_its_place_for_others(mqtt: Mqtt) -> None:
+    """Untouched: not flagged, not counted, and in order."""
+    name = fresh("$queue/q")
+    async with mqtt.client() as picky, mqtt.client() as publisher:
+        await picky.subscribe(f"{name}/wanted/#", 1)
+        for i in range(20):
+            await publisher.publish(f"{name}/{'other' if i % 4 else 'wanted'}/x", b"%d" % i, 1)
+        chosen = await picky.messages(5)
+        assert [m.payload for m in chosen] == [b"0", b"4", b"8", b"12", b"16"]
+        assert await picky.hears_nothing()
+        async with mqtt.client() as other:
+            await other.subscribe(name, 1)
+            rest = await other.messages(15)
+    assert [int(m.payload) for m in rest] == [i for i in range(20) if i % 4]
+    assert not any(m.dup for m in rest)
+    assert {dict(m.properties.user)["delivery-count"] for m in rest} == {"0"}

@@ -1,0 +1,60 @@
+"""`$SYS` runs until it is stopped or cancelled, whichever comes, and also when both come."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocols.mqtt.sys_topics import SysTopics
+
+
+def broker() -> Any:
+    async def vhost(name: str) -> object:
+        return SimpleNamespace(router=SimpleNamespace(route_topic=lambda topic: ()))
+
+    return SimpleNamespace(
+        settings=SimpleNamespace(vhost="/", sys_interval=3600),
+        services=SimpleNamespace(
+            vhost=vhost,
+            counters=SimpleNamespace(dropped_overflow=0, committed_messages=0),
+            sessions=SimpleNamespace(count=0, retained=SimpleNamespace(count=0)),
+        ),
+        connections=set(),
+        counters=SimpleNamespace(
+            messages_received=0,
+            messages_sent=0,
+            bytes_received=0,
+            bytes_sent=0,
+            dropped_too_large=0,
+            refused_publishes=0,
+        ),
+    )
+
+
+async def waiting(topics: SysTopics) -> asyncio.Task[None]:
+    """Running, and done with its first round."""
+    task = asyncio.create_task(topics.run())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+async def test_it_ends_when_it_is_stopped() -> None:
+    topics = SysTopics(broker())
+    task = await waiting(topics)
+    topics.stop()
+    await asyncio.wait_for(task, 10)
+
+
+async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> None:
+    topics = SysTopics(broker())
+    task = await waiting(topics)
+    topics.stop()
+    await asyncio.sleep(0)  # the stop is under way
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
