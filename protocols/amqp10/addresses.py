@@ -111,6 +111,11 @@ def queue_address(name: str) -> str:
     return QUEUES + quote(name, safe="")
 
 
+def topic_address(key: str) -> str:
+    """The address of the topic that a key of `amq.topic` names, whatever is in its words."""
+    return f"{EXCHANGES}{TOPIC_EXCHANGE}/{quote(key, safe='')}"
+
+
 def reply_key(address: str) -> str:
     """A reply address in the core's terms: the key that leads there from the default exchange, or
     the address itself where none does."""

@@ -98,7 +98,8 @@ class BrowsingLink:
     def _send(self, message: Message) -> None:
         if self._test is not None and not self._test(message):
             return
-        data = whole(message, header_of(message, self.machine.terms.clock(), True, 0), None)
+        header = header_of(message, self.machine.terms.clock(), True, 0)
+        data = whole(message, header, None, self.machine.vhost.queues)
         if self._max_size and len(data) > self._max_size:
             return
         self._next += 1

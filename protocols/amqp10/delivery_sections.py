@@ -7,7 +7,7 @@ repeats is built once and kept by what it is made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -63,10 +63,12 @@ def _header(durable: bool, rank: int | None, left: UInt | None, first: bool, cou
     return section(HEADER, fields)
 
 
-def whole(message: Message, header: bytes, offset: int | None) -> bytes:
-    """A delivery's payload. `offset` is its place in a stream."""
+def whole(
+    message: Message, header: bytes, offset: int | None, queues: Container[str] | None = None
+) -> bytes:
+    """A delivery's payload. `offset` is its place in a stream; `queues`: see `written`."""
     # Measured on 100-byte bodies from a 1.0 sender: 1.3 us; 14 us when every section is built anew.
-    native = message.native if message.form is FORM else written(message).native
+    native = message.native if message.form is FORM else written(message, queues).native
     if not native or native[0] == 0:
         sections, body = native, message.body
         opening = data_opening(len(body))

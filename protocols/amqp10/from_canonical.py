@@ -6,11 +6,11 @@ Written when the first 1.0 consumer asks for a message of another protocol, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from protocols.amqp10.addresses import reply_key
+from protocols.amqp10.addresses import reply_key, topic_address
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
@@ -86,7 +86,8 @@ WRITING: Final = (
         "reply_to",
         "reply-to",
         as_it_is,
-        note=f"as `{REPLY_ADDRESS}` has it, else the bare name: the queue of that name, or a topic",
+        note=f"as `{REPLY_ADDRESS}` has it, else the bare name: the queue of that name, or a topic "
+        "(with a slash inside a word: `/exchanges/amq.topic/:key`)",
     ),
     Writing("correlation_id", "correlation-id", identifier, note=ID_NOTE),
     Writing("content_type", "content-type", symbol, "x-content-type", SYMBOLS),
@@ -137,7 +138,8 @@ class Built(NamedTuple):
     native: bytes  # what the core would keep of it
 
 
-def build(message: Message) -> Built:
+def build(message: Message, queues: Container[str] | None = None) -> Built:
+    """`queues`: the names of those there are, for what may be a queue or a topic."""
     said = message.properties
     pairs = list(said.headers)
     places = _taken(pairs, PLACES, lambda value: isinstance(value, Mapping)) or {}
@@ -156,7 +158,7 @@ def build(message: Message) -> Built:
     _restore_aliases(pairs, places, fields)
     if said.reply_to is not None:
         address = _taken(pairs, REPLY_ADDRESS, lambda value: _leads_to(value, said.reply_to))
-        fields["reply-to"] = address or said.reply_to
+        fields["reply-to"] = address or _reply_address(said.reply_to, queues)
     if said.created_at is not None:
         _carry_time(said, pairs, carried)
     shape = _shape(message.body, pairs, fields, carried)
@@ -172,6 +174,14 @@ def _taken(pairs: list[Pair], name: str, is_ours: Callable[[Value], bool]) -> An
         if pairs[place][0] == name and is_ours(pairs[place][1]):
             return pairs.pop(place)[1]
     return None
+
+
+def _reply_address(key: str, queues: Container[str] | None) -> str:
+    """A bare name is the queue of that name, or a topic in either form; with a slash inside a
+    word of a topic, it would be read as another one."""
+    if "/" in key and queues is not None and key not in queues:
+        return topic_address(key)
+    return key
 
 
 def _leads_to(value: Value, key: str | None) -> bool:

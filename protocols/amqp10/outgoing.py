@@ -117,6 +117,7 @@ class OutgoingLink:
         machine, handle, settles = self.machine, self.handle, self.settles
         outgoing, send, now = machine.outgoing, engine.send, self._clock()
         test, large = self._test, self._large
+        is_stream, queues = self._is_stream, self._vhost.queues
         unwanted: list[Delivery] = []
         number = self._next
         for delivery in deliveries:
@@ -125,7 +126,7 @@ class OutgoingLink:
                 unwanted.append(delivery)
                 continue
             header = header_of(message, now, not delivery.redelivered, delivery.failures)
-            data = whole(message, header, delivery.offset if self._is_stream else None)
+            data = whole(message, header, delivery.offset if is_stream else None, queues)
             if len(data) > large and not self._fits(len(data)):
                 self._refuse(delivery, len(data))
                 continue
@@ -146,7 +147,7 @@ class OutgoingLink:
         if self._test is not None and not self._test(message):
             return
         header = header_of(message, self._clock(), True, 0)
-        data = whole(message, header, None)
+        data = whole(message, header, None, self._vhost.queues)
         if len(data) > self._large and not self._fits(len(data)):
             self._vhost.house.counters.dropped_rejected += 1
             return

@@ -6,6 +6,7 @@ the store reads messages back with this.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from protocols.amqp10.from_canonical import Built, build, section, to_wire
@@ -53,14 +54,15 @@ class Amqp10Form:
 FORM: Final = Amqp10Form()
 
 
-def written(message: Message) -> Built:
-    """Of a message from another protocol: built once, and kept."""
+def written(message: Message, queues: Container[str] | None = None) -> Built:
+    """Of a message from another protocol: built once, and kept. `queues`: the names of those there
+    are, where an address may mean a queue or a topic."""
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}
     known = encoded.get(FORM)
     if known is None:
-        known = encoded[FORM] = build(message)
+        known = encoded[FORM] = build(message, queues)
     assert isinstance(known, Built)
     return known
 
