@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,20 +25,19 @@ LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
 
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EmbeddedPostgres]:
+def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
     try:
         binaries = binaries_of(request.param)
     except NotToBeHad as reason:
         pytest.skip(str(reason))
-    folder: Path = tmp_path_factory.mktemp(f"postgres-{request.param}")
-    for each in (folder, folder.parent, folder.parent.parent):
-        each.chmod(0o755)
     # what the packages leave out; production servers have it, and nothing here needs it
     lean = {"shared_preload_libraries": ""}
-    with EmbeddedPostgres(folder / "data", bin_dir=binaries, settings=lean) as running:
-        yield running
+    # Not below pytest's folder, which every other run of pytest closes when it starts.
+    with tempfile.TemporaryDirectory(prefix="howdah-test-") as folder:
+        Path(folder).chmod(0o711)
+        data = Path(folder) / "data"
+        with EmbeddedPostgres(data, bin_dir=binaries, settings=lean) as running:
+            yield running
 
 
 class Collector:
