@@ -78,9 +78,11 @@ class Amqp10(Actor):
         self._senders[target].send(message)
 
     def consume(self, place: Place) -> None:
-        options = [Filter(FIRST)] if place.kind is Kind.STREAM else []
+        self.listen(address(place), *([Filter(FIRST)] if place.kind is Kind.STREAM else []))
+
+    def listen(self, source: str, *options: Any) -> None:
         # the client would give what it is asked for twice, and more with each message
-        self.receiver = self.connection.create_receiver(address(place), credit=0, options=options)
+        self.receiver = self.connection.create_receiver(source, credit=0, options=list(options))
         self.receiver.link.flow(self.credit)
         self.settled()  # so that the credit, too, has gone out
 

@@ -93,9 +93,13 @@ class Sql(Actor):
         """Of a topic through a queue that takes it, since a topic keeps nothing to peek at."""
         self._queue = place.name
         if place.kind is Kind.TOPIC:
-            self._queue = fresh("captured")
-            self.command("SELECT howdah.declare_queue($1)", self._queue)
-            self.command("SELECT howdah.bind_topic($1, $2)", self._queue, place.name)
+            self.capture("SELECT howdah.bind_topic($1, $2)", place.name)
+
+    def capture(self, statement: str, pattern: str) -> None:
+        """Peeks at a queue that is bound by that statement."""
+        self._queue = fresh("captured")
+        self.command("SELECT howdah.declare_queue($1)", self._queue)
+        self.command(statement, self._queue, pattern)
 
     def receive(self) -> Received:
         row = self.until(PEEK, self._queue, self._next)
