@@ -48,6 +48,9 @@ class Sql(Actor):
         self._queue = ""
         self._next = 0
 
+    def execute(self, statement: str) -> None:
+        self._runner.run(self._connection.execute(statement))
+
     def value(self, statement: str, *arguments: object) -> Any:
         return self._runner.run(self._connection.fetchval(statement, *arguments))
 
