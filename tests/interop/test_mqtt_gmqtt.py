@@ -19,14 +19,19 @@ Message = tuple[str, bytes, int, dict[str, Any]]
 
 class Client:
     def __init__(self, name: str | None = None, **options: Any) -> None:
-        self.name = name or fresh("gmqtt")
+        self.name = fresh("gmqtt") if name is None else name
         will = options.pop("will", None)
         clean = options.pop("clean", True)
         self.gmqtt = gmqtt.Client(self.name, clean_session=clean, will_message=will, **options)
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
         self._subscribed: asyncio.Queue[Any] = asyncio.Queue()
+        self.connack: dict[str, Any] = {}
+        self.gmqtt.on_connect = self._on_connect
         self.gmqtt.on_message = self._on_message
         self.gmqtt.on_subscribe = self._on_subscribe
+
+    def _on_connect(self, client: Any, flags: int, rc: int, properties: dict[str, Any]) -> None:
+        self.connack = properties
 
     def _on_message(
         self, client: Any, topic: str, payload: bytes, qos: int, properties: dict[str, Any]
@@ -132,23 +137,64 @@ async def test_a_shared_subscription_divides_the_work(
         await member.stop()
 
 
-async def test_properties_of_5_come_through(shared_gateway: GatewayProcess) -> None:
-    client = await Client().start(shared_gateway, MQTTv50)
-    topic = fresh("gmqtt/properties")
-    await client.subscribe(topic, 1, subscription_identifier=42)
-    client.gmqtt.publish(
-        topic,
-        "text",
-        qos=1,
-        content_type="text/plain",
-        response_topic="answers",
-        correlation_data=b"7",
-        message_expiry_interval=60,
-        user_property=[("a", "1"), ("a", "2")],
-    )
-    properties = (await client.message())[3]
+# --- 5.0: every property that gmqtt can say or hear
+
+SAID: dict[str, Any] = {
+    "payload_format_id": 1,
+    "content_type": "text/plain",
+    "response_topic": "answers",
+    "correlation_data": b"7",
+    "message_expiry_interval": 60,
+    "user_property": [("a", "1"), ("a", "2")],
+}
+
+
+def check_said(properties: dict[str, Any]) -> None:
+    assert properties["payload_format_id"] == [1]
     assert properties["content_type"] == ["text/plain"]
     assert properties["response_topic"] == ["answers"]
-    assert properties["subscription_identifier"] == [42]
+    assert properties["correlation_data"] == [b"7"]
+    assert 50 <= properties["message_expiry_interval"][0] <= 60
     assert properties["user_property"] == [("a", "1"), ("a", "2")]
+
+
+async def test_every_property_of_a_message_comes_through(shared_gateway: GatewayProcess) -> None:
+    client = await Client().start(shared_gateway, MQTTv50)
+    topic = fresh("gmqtt/properties")
+    await client.subscribe(topic, 1, subscription_identifier=42, user_property=("why", "test"))
+    client.gmqtt.publish(topic, "text", qos=1, topic_alias=3, **SAID)
+    client.gmqtt.publish("", "by alias", qos=1, topic_alias=3)
+    properties = (await client.message())[3]
+    check_said(properties)
+    assert properties["subscription_identifier"] == [42]
+    assert (await client.message())[:2] == (topic, b"by alias")
     await client.stop()
+
+
+async def test_every_property_of_a_will_comes_through(shared_gateway: GatewayProcess) -> None:
+    client = await Client().start(shared_gateway, MQTTv50)
+    topic = fresh("gmqtt/will")
+    await client.subscribe(topic, 1)
+    will = gmqtt.Message(topic, "gone", qos=1, will_delay_interval=1, **SAID)
+    lost = await Client(will=will, session_expiry_interval=60).start(shared_gateway, MQTTv50)
+    lost.gmqtt.set_config({"reconnect_retries": 0})
+    lost.gmqtt._connection._transport.abort()
+    check_said((await client.message())[3])
+    await client.stop()
+
+
+async def test_connect_and_connack_say_what_they_agree_on(shared_gateway: GatewayProcess) -> None:
+    client = await Client(
+        session_expiry_interval=5,
+        receive_maximum=20,
+        maximum_packet_size=1000,
+        request_response_info=1,
+        request_problem_info=1,
+        user_property=("kind", "test"),
+    ).start(shared_gateway, MQTTv50)
+    heard = client.connack
+    assert client.name in heard["response_info"][0]  # it makes up a name itself if it has none
+    assert heard["receive_maximum"] == [1000]
+    assert heard["maximum_packet_size"] == [16 * 1024 * 1024]
+    assert heard["topic_alias_maximum"] == [100]
+    await client.gmqtt.disconnect(reason_code=4, session_expiry_interval=0, reason_string="done")

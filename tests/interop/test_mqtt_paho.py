@@ -26,6 +26,13 @@ VERSIONS = [
 TRANSPORTS = ["tcp", "websockets"]
 
 
+def properties_of(packet: int, **said: Any) -> Any:
+    properties: Any = Properties(packet)  # type: ignore[no-untyped-call]
+    for name, value in said.items():
+        setattr(properties, name, value)
+    return properties
+
+
 class Client:
     """paho with its callbacks turned into things to wait for."""
 
@@ -33,12 +40,15 @@ class Client:
         self, gateway: GatewayProcess, version: int, transport: str, name: str | None = None
     ) -> None:
         self.version = version
-        self.name = name or fresh("paho")
+        self.name = fresh("paho") if name is None else name
         self._port = gateway.ports["mqtt" if transport == "tcp" else "mqtt_ws"]
         self.messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self.answers: queue.Queue[tuple[Any, Any]] = queue.Queue()  # to publishes
+        self.ends: queue.Queue[tuple[Any, Any]] = queue.Queue()
         self._connected = threading.Event()
         self._subscribed: queue.Queue[list[Any]] = queue.Queue()
         self.session_present = False
+        self.suback: Any = None
         options: dict[str, Any] = {}
         if version != paho.MQTTv5:
             options["clean_session"] = name is None
@@ -54,6 +64,12 @@ class Client:
         self.paho.on_connect = self._on_connect
         self.paho.on_message = lambda client, data, message: self.messages.put(message)
         self.paho.on_subscribe = self._on_subscribe
+        self.paho.on_publish = lambda client, data, mid, reason, said: self.answers.put(
+            (reason, said)
+        )
+        self.paho.on_disconnect = lambda client, data, flags, reason, said: self.ends.put(
+            (reason, said)
+        )
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self.session_present = flags.session_present
@@ -64,24 +80,26 @@ class Client:
     def _on_subscribe(
         self, client: Any, data: Any, number: int, reasons: list[Any], properties: Any
     ) -> None:
+        self.suback = properties
         self._subscribed.put(reasons)
 
-    def start(self, *, is_lasting: bool = False) -> Client:
+    def start(self, *, is_lasting: bool = False, **said: Any) -> Client:
         options: dict[str, Any] = {}
         if self.version == paho.MQTTv5:
             options["clean_start"] = not is_lasting
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-            properties.SessionExpiryInterval = 300 if is_lasting else 0
-            options["properties"] = properties
+            said = {"SessionExpiryInterval": 300 if is_lasting else 0, **said}
+            options["properties"] = properties_of(PacketTypes.CONNECT, **said)
         self.paho.connect("127.0.0.1", self._port, 60, **options)
         self.paho.loop_start()
         assert self._connected.wait(SECONDS)
         return self
 
-    def subscribe(self, topic_filter: str, qos: int = 0, **options: Any) -> int:
-        if options:
+    def subscribe(
+        self, topic_filter: str, qos: int = 0, properties: Any = None, **options: Any
+    ) -> int:
+        if options or properties:
             chosen = SubscribeOptions(qos, **options)
-            self.paho.subscribe(topic_filter, options=chosen)
+            self.paho.subscribe(topic_filter, options=chosen, properties=properties)
         else:
             self.paho.subscribe(topic_filter, qos)
         return int(self._subscribed.get(timeout=SECONDS)[0].value)
@@ -191,23 +209,129 @@ def test_a_queue_is_filled_and_emptied(client: Client) -> None:
     assert [client.message().payload for _ in range(5)] == [b"%d" % i for i in range(5)]
 
 
-def test_every_property_of_5_comes_through(shared_gateway: GatewayProcess, transport: str) -> None:
+# --- 5.0: every property, of every packet that has it
+
+SAID: dict[str, Any] = {
+    "PayloadFormatIndicator": 1,
+    "ContentType": "text/plain",
+    "ResponseTopic": "answers/here",
+    "CorrelationData": b"\x00\x01",
+    "UserProperty": [("a", "1"), ("b", "2"), ("a", "3")],
+}
+
+
+@pytest.fixture
+def client_5(shared_gateway: GatewayProcess, transport: str) -> Iterator[Client]:
     client = Client(shared_gateway, paho.MQTTv5, transport).start()
-    topic = fresh("paho/properties")
-    client.subscribe(topic, 1, noLocal=False, retainAsPublished=True)
-    said: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-    said.PayloadFormatIndicator = 1
-    said.MessageExpiryInterval = 100
-    said.ContentType = "text/plain"
-    said.ResponseTopic = "answers/here"
-    said.CorrelationData = b"\x00\x01"
-    said.UserProperty = [("a", "1"), ("b", "2"), ("a", "3")]
-    client.publish(topic, "text", 1, properties=said, retain=True)
-    message = client.message()
-    assert message.retain
-    heard: Any = message.properties
-    for name in ("PayloadFormatIndicator", "ContentType", "ResponseTopic", "CorrelationData"):
-        assert getattr(heard, name) == getattr(said, name)
-    assert heard.UserProperty == said.UserProperty
-    assert 90 <= heard.MessageExpiryInterval <= 100
+    yield client
     client.stop()
+
+
+def check_message(message: paho.MQTTMessage, expiry: int) -> None:
+    heard: Any = message.properties
+    for name, value in SAID.items():
+        assert getattr(heard, name) == value, name
+    assert expiry - 10 <= heard.MessageExpiryInterval <= expiry
+
+
+def test_every_property_of_a_message_comes_through(client_5: Client) -> None:
+    topic = fresh("paho/properties")
+    chosen = properties_of(
+        PacketTypes.SUBSCRIBE, SubscriptionIdentifier=268_435_455, UserProperty=[("why", "test")]
+    )
+    client_5.subscribe(topic, 1, properties=chosen, retainAsPublished=True)
+    said = properties_of(PacketTypes.PUBLISH, MessageExpiryInterval=100, **SAID)
+    client_5.publish(topic, "text", 1, properties=said, retain=True)
+    message = client_5.message()
+    assert message.retain
+    check_message(message, 100)
+    heard: Any = message.properties
+    assert heard.SubscriptionIdentifier == [268_435_455]
+    client_5.publish(topic, "", 1, retain=True)
+
+
+def test_every_property_of_a_will_comes_through(
+    shared_gateway: GatewayProcess, client_5: Client, transport: str
+) -> None:
+    topic = fresh("paho/will")
+    client_5.subscribe(topic, 1)
+    lost = Client(shared_gateway, paho.MQTTv5, transport)
+    said = properties_of(
+        PacketTypes.WILLMESSAGE, WillDelayInterval=1, MessageExpiryInterval=100, **SAID
+    )
+    lost.paho.will_set(topic, "gone", 1, properties=said)
+    lost.start(is_lasting=True).lose()
+    check_message(client_5.message(), 100)
+
+
+def test_connect_and_connack_say_what_they_agree_on(
+    shared_gateway: GatewayProcess, transport: str
+) -> None:
+    client = Client(shared_gateway, paho.MQTTv5, transport, name="").start(
+        ReceiveMaximum=2,
+        MaximumPacketSize=500,
+        TopicAliasMaximum=0,
+        RequestResponseInformation=1,
+        RequestProblemInformation=1,
+        UserProperty=[("kind", "test")],
+    )
+    heard: Any = client.properties
+    assert heard.AssignedClientIdentifier
+    assert heard.AssignedClientIdentifier in heard.ResponseInformation
+    assert heard.ReceiveMaximum == 1000
+    assert heard.MaximumPacketSize == 16 * 1024 * 1024
+    assert heard.TopicAliasMaximum == 100
+    # what is not said is available: any QoS, retain, wildcards, identifiers, shared subscriptions
+    for name in ("MaximumQoS", "RetainAvailable", "WildcardSubscriptionAvailable"):
+        assert not hasattr(heard, name)
+    topic = fresh("paho/agreement")
+    client.subscribe(topic, 1)
+    client.publish(topic, "x" * 1000, 1)  # more than it takes
+    for i in range(5):
+        client.publish(topic, str(i), 1)
+    assert [client.message().payload for _ in range(5)] == [b"%d" % i for i in range(5)]
+    client.stop()
+
+
+def test_a_topic_alias_stands_for_its_topic(client_5: Client) -> None:
+    topic = fresh("paho/alias")
+    client_5.subscribe(topic, 1)
+    alias = properties_of(PacketTypes.PUBLISH, TopicAlias=7)
+    client_5.publish(topic, "named", 1, properties=alias)
+    client_5.publish("", "by alias", 1, properties=alias)
+    received = [client_5.message() for _ in range(2)]
+    assert [(m.topic, m.payload) for m in received] == [(topic, b"named"), (topic, b"by alias")]
+
+
+def test_refusals_come_with_a_reason(client_5: Client) -> None:
+    client_5.publish("$SYS/mine", "x", 1)
+    reason, said = client_5.answers.get(timeout=SECONDS)
+    assert reason.is_failure
+    assert "own" in said.ReasonString
+    assert client_5.subscribe(fresh("$queue/paho"), 0) >= 0x80
+    assert "QoS 1" in client_5.suback.ReasonString
+
+
+def test_both_sides_say_why_they_disconnect(
+    shared_gateway: GatewayProcess, client_5: Client, transport: str
+) -> None:
+    name = fresh("paho")
+    first = Client(shared_gateway, paho.MQTTv5, transport, name).start(is_lasting=True)
+    first.paho.reconnect_delay_set(60, 60)
+    second = Client(shared_gateway, paho.MQTTv5, transport, name).start(is_lasting=True)
+    reason, said = first.ends.get(timeout=SECONDS)
+    assert reason.value == 0x8E
+    assert said.ReasonString
+    first.stop()
+    goodbye = properties_of(
+        PacketTypes.DISCONNECT,
+        SessionExpiryInterval=0,
+        ReasonString="done",
+        UserProperty=[("a", "b")],
+    )
+    second.paho.disconnect(properties=goodbye)
+    second.ends.get(timeout=SECONDS)
+    second.paho.loop_stop()
+    third = Client(shared_gateway, paho.MQTTv5, transport, name).start(is_lasting=True)
+    assert not third.session_present
+    third.stop()

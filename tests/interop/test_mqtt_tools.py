@@ -126,14 +126,60 @@ def test_mosquitto_clients_share(shared_gateway: GatewayProcess, version: str) -
     assert sorted(rest(members[0]) + rest(members[1])) == list("012345")
 
 
+MOSQUITTO_SAID = (
+    ("payload-format-indicator", "1"),
+    ("message-expiry-interval", "100"),
+    ("content-type", "text/plain"),
+    ("response-topic", "r"),
+    ("correlation-data", "c"),
+    ("user-property", "a", "1"),
+)
+MOSQUITTO_SHOWS = "%p %F %C %R %D %P %S"
+
+
+def defined(packet: str, *properties: tuple[str, ...]) -> list[str]:
+    """As command line options."""
+    return [word for each in properties for word in ("-D", packet, *each)]
+
+
 def test_mosquitto_5_properties_come_through(shared_gateway: GatewayProcess) -> None:
     topic = fresh("mosquitto/properties")
-    process = subscribed(shared_gateway, "mqttv5", "-t", topic, "-C", "1", "-F", "%p %C %R %D %P")
-    said = ["content-type", "text/plain"], ["response-topic", "r"], ["correlation-data", "c"]
-    options = [word for pair in said for word in ("-D", "publish", *pair)]
-    options += ["-D", "publish", "user-property", "a", "1"]
-    publish(shared_gateway, "mqttv5", "-t", topic, "-m", "x", *options)
-    assert rest(process) == ["x text/plain r c a:1"]
+    asked = defined(
+        "connect",
+        ("receive-maximum", "5"),
+        ("maximum-packet-size", "1000"),
+        ("request-problem-information", "1"),
+        ("request-response-information", "1"),
+        ("user-property", "kind", "test"),
+    )
+    asked += defined("subscribe", ("subscription-identifier", "9"), ("user-property", "a", "b"))
+    asked += ["-t", topic, "-C", "1", "-q", "1", "-F", MOSQUITTO_SHOWS]
+    process = subscribed(shared_gateway, "mqttv5", *asked)
+    said = defined("publish", *MOSQUITTO_SAID, ("topic-alias", "3"))
+    said += defined("disconnect", ("session-expiry-interval", "0"), ("user-property", "a", "b"))
+    publish(shared_gateway, "mqttv5", "-t", topic, "-q", "1", "-m", "x", "-x", "5", *said)
+    assert rest(process) == ["x 1 text/plain r c a:1 9"]
+
+
+def test_the_properties_of_a_mosquitto_will_come_through(shared_gateway: GatewayProcess) -> None:
+    topic = fresh("mosquitto/will")
+    witness = subscribed(shared_gateway, "mqttv5", "-t", topic, "-C", "1", "-F", MOSQUITTO_SHOWS)
+    will = ["--will-topic", topic, "--will-payload", "gone", "--will-qos", "1"]
+    will += defined("will", *MOSQUITTO_SAID, ("will-delay-interval", "1"))
+    lost = subscribed(shared_gateway, "mqttv5", "-t", "nothing", "-x", "60", *will)
+    lost.kill()
+    rest(lost)
+    assert rest(witness) == ["gone 1 text/plain r c a:1 "]
+
+
+def test_mosquitto_hears_the_name_it_was_given(shared_gateway: GatewayProcess) -> None:
+    done = subprocess.run(
+        command("mosquitto_sub", shared_gateway, "mqttv5", "-d", "-i", "", "-t", "x", "-E"),
+        capture_output=True,
+        timeout=20,
+        check=True,
+    )
+    assert b"CONNACK (0)" in done.stdout
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
@@ -151,5 +197,12 @@ def test_mqtt_js_does_all_of_it(shared_gateway: GatewayProcess, scheme: str, ver
         "shared 0123456789",
     ]
     if version == "5":
-        expected.append('properties text/plain r c 9 {"a":["1","2"]}')
+        expected += [
+            "agreement true 1000 16777216 100 true",
+            'properties true text/plain r c 9 {"a":["1","2"]} true',
+            'will properties true text/plain r c {"a":["1","2"]}',
+            "aliases one/topic two/topic two/topic one/topic",
+            "refusal 135 true",
+            "taken over 142 true",
+        ]
     assert ran.stdout.splitlines() == [*expected, "closed"]

@@ -24,6 +24,77 @@ function messages(client, count) {
   });
 }
 
+const SAID = {
+  payloadFormatIndicator: true, contentType: "text/plain", responseTopic: "r",
+  correlationData: Buffer.from("c"), messageExpiryInterval: 60, userProperties: { a: ["1", "2"] },
+};
+
+function shown(said, ...more) {
+  return [said.payloadFormatIndicator, said.contentType, said.responseTopic,
+    said.correlationData.toString(), ...more, JSON.stringify(said.userProperties)].join(" ");
+}
+
+// What CONNECT and CONNACK say, messages, wills, aliases both ways, refusals, a takeover.
+async function everyProperty(client) {
+  let heard;
+  const nameless = mqtt.connect(url, { clientId: "", protocolVersion, reconnectPeriod: 0, properties: {
+    sessionExpiryInterval: 5, receiveMaximum: 20, maximumPacketSize: 1000, topicAliasMaximum: 10,
+    requestResponseInformation: true, requestProblemInformation: true,
+    userProperties: { kind: "test" },
+  } });
+  nameless.on("connect", (connack) => { heard = connack.properties; });
+  await new Promise((resolve) => nameless.once("connect", resolve));
+  console.log("agreement", Boolean(heard.assignedClientIdentifier), heard.receiveMaximum,
+    heard.maximumPacketSize, heard.topicAliasMaximum,
+    heard.responseInformation.includes(heard.assignedClientIdentifier));
+
+  await client.subscribeAsync(`${prefix}/properties`, {
+    qos: 1, properties: { subscriptionIdentifier: 9, userProperties: { why: "test" } },
+  });
+  let coming = messages(client, 1);
+  await client.publishAsync(`${prefix}/properties`, "x", { qos: 1, properties: SAID });
+  let said = (await coming)[0].properties;
+  console.log("properties", shown(said, said.subscriptionIdentifier),
+    said.messageExpiryInterval > 50 && said.messageExpiryInterval <= 60);
+  client.removeAllListeners("message");
+
+  coming = messages(client, 1);
+  const lost = await connect(`${prefix}-lost5`, { ...session, will: {
+    topic: `${prefix}/will`, payload: Buffer.from("gone"), qos: 1, retain: false,
+    properties: { ...SAID, willDelayInterval: 1 },
+  } });
+  lost.stream.destroy();
+  said = (await coming)[0].properties;
+  console.log("will properties", shown(said));
+  client.removeAllListeners("message");
+
+  // the gateway's aliases to this client, and the client's to the gateway
+  await nameless.subscribeAsync([`${prefix}/one/topic`, `${prefix}/two/topic`], { qos: 1 });
+  coming = messages(nameless, 4);
+  const publisher = await connect(`${prefix}-alias`, { autoAssignTopicAlias: true, autoUseTopicAlias: true });
+  for (const word of ["one", "two", "two", "one"]) {
+    await publisher.publishAsync(`${prefix}/${word}/topic`, "x", { qos: 1 });
+  }
+  console.log("aliases", (await coming).map((m) => m.topic.slice(prefix.length + 1)).join(" "));
+  await publisher.endAsync();
+  await nameless.endAsync();
+
+  let why;
+  client.on("packetreceive", (packet) => { if (packet.cmd === "puback") why = packet.properties; });
+  const refused = await client.publishAsync("$SYS/mine", "x", { qos: 1 }).then(
+    () => ({}), (error) => error);
+  console.log("refusal", refused.code, /own/.test(why.reasonString));
+
+  const first = await connect(`${prefix}-twice`);
+  const goodbye = new Promise((resolve) => first.once("disconnect", resolve));
+  const second = await connect(`${prefix}-twice`);
+  const packet = await goodbye;
+  console.log("taken over", packet.reasonCode, Boolean(packet.properties.reasonString));
+  await first.endAsync(true);
+  await second.endAsync(false, { reasonCode: 0, properties: { sessionExpiryInterval: 0,
+    reasonString: "done", userProperties: { a: "b" } } });
+}
+
 async function main() {
   const client = await connect(`${prefix}-main`);
   await client.subscribeAsync(`${prefix}/qos/#`, { qos: 2 });
@@ -69,21 +140,7 @@ async function main() {
   console.log("shared", all.sort((a, b) => a - b).join(""));
   for (const member of members) await member.endAsync();
 
-  if (protocolVersion === 5) {
-    await client.subscribeAsync(`${prefix}/properties`, {
-      qos: 1, properties: { subscriptionIdentifier: 9 },
-    });
-    coming = messages(client, 1);
-    await client.publishAsync(`${prefix}/properties`, "x", { qos: 1, properties: {
-      payloadFormatIndicator: true, contentType: "text/plain", responseTopic: "r",
-      correlationData: Buffer.from("c"), messageExpiryInterval: 60,
-      userProperties: { a: ["1", "2"] },
-    } });
-    const said = (await coming)[0].properties;
-    console.log("properties", said.contentType, said.responseTopic,
-      said.correlationData.toString(), said.subscriptionIdentifier,
-      JSON.stringify(said.userProperties));
-  }
+  if (protocolVersion === 5) await everyProperty(client);
   await client.endAsync();
   console.log("closed");
 }
