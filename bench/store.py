@@ -235,15 +235,17 @@ class Bench:
             started = time.perf_counter()
             drain = await cycle_of(vhost, total)
             tenths = [b - a for a, b in zip([started, *drain.marks], drain.marks, strict=False)]
-            held = await self._log_bytes()
+            held, segments = await self._log_bytes(), await self._segments()
             await reader.execute("COMMIT")
-            freed = await self._settled_log_bytes()
+            seconds = await self._unneeded_are_gone()
+            freed, left = await self._log_bytes(), await self._segments()
             for i, seconds in enumerate(tenths, 1):
                 print(f"tenth {i:2}: {total / 10 / seconds:10,.0f}/s")
             print(f"last tenth is {tenths[0] / tenths[-1]:.2f}x of the first")
-            print(
-                f"log on disk: {held / 2**20:,.0f} MiB with the reader, {freed / 2**20:,.0f} after"
-            )
+            print(f"with the reader: {held / 2**20:,.0f} MiB in {len(segments)} segments")
+            print(f"{seconds:.0f} s after it: {freed / 2**20:,.0f} MiB in {len(left)} segments")
+            for line in left:
+                print(f"  {line}")
         await reader.close()
 
     async def _log_bytes(self) -> int:
@@ -257,17 +259,39 @@ class Bench:
         finally:
             await connection.close()
 
-    async def _settled_log_bytes(self) -> int:
-        """What is left once upkeep has had its turns: after a reader it tries again within half a
-        minute, and then the size stops shrinking."""
-        sizes = [await self._log_bytes()]
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and (
-            sizes[-1] == sizes[0] or len(sizes) < 4 or sizes[-1] < sizes[-4]
-        ):
-            await asyncio.sleep(1)
-            sizes.append(await self._log_bytes())
-        return sizes[-1]
+    async def _segments(self) -> list[str]:
+        """Each with its state and its size."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            rows = await connection.fetch(
+                "SELECT id, CASE WHEN retired_at IS NOT NULL THEN 'not needed any more' "
+                "WHEN sealed_at IS NULL THEN 'open' ELSE 'sealed' END AS state, "
+                "pg_total_relation_size(format('howdah.message_%s', id)::regclass) AS size "
+                "FROM howdah.segment ORDER BY id"
+            )
+        finally:
+            await connection.close()
+        return [f"segment {r['id']} ({r['state']}): {r['size'] / 2**20:,.0f} MiB" for r in rows]
+
+    async def _unneeded_are_gone(self) -> float:
+        """Waits, for two minutes at most, until no segment is left that is full and all settled;
+        the seconds that it took."""
+        started = time.monotonic()
+        settled = (
+            "SELECT count(*) FROM howdah.segment WHERE retired_at IS NOT NULL OR "
+            "(sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM howdah.queue_status "
+            "WHERE unsettled > 0))"
+        )
+        connection = await asyncpg.connect(self.url)
+        try:
+            while await connection.fetchval(settled):
+                if time.monotonic() > started + 120:
+                    print("segments that nobody needs are still there after two minutes")
+                    break
+                await asyncio.sleep(0.5)
+        finally:
+            await connection.close()
+        return time.monotonic() - started
 
     async def start(self, queues: int) -> None:
         async with self.manager() as vhost:

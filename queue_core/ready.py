@@ -179,15 +179,24 @@ class FifoReady:
     def arrive(self, entries: list[Entry]) -> None:
         first = entries[0].offset
         self.tail = entries[-1].offset + 1
+        size = 0
         for entry in entries:
-            self.bytes += len(entry.message.body) + len(entry.message.native)
+            message = entry.message
+            size += len(message.body) + len(message.native)
+        self.bytes += size
         if self._source is None:
             self._run.extend(entries)
             self._run_end = self.tail
         elif self._fetching:
             self._put_aside(entries, first)
         elif self._run_end == first:
-            self._keep(entries)
+            cost_of_all = size + ENTRY_OVERHEAD * len(entries)
+            if self._budget.used + cost_of_all <= self._budget.limit:
+                self._budget.used += cost_of_all
+                self._run.extend(entries)
+                self._run_end = self.tail
+            else:
+                self._keep(entries)
 
     def _put_aside(self, entries: list[Entry], first: int) -> None:
         """They join the run when the chunk is here, if it reaches up to them."""
@@ -219,7 +228,8 @@ class FifoReady:
         offset = entry.offset
         self._push(offset)
         self.bytes += entry.message.size()
-        if self._source is None or self._budget.has_room():
+        # a few always: one that is only looked at must not have to be read back for the next look
+        if self._source is None or self._budget.has_room() or len(self._back) < LEAST:
             self._back[offset] = entry
         else:
             self._back[offset] = None

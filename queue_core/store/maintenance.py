@@ -45,6 +45,15 @@ ACTIVITY: Final = """
     ON CONFLICT (queue_id) DO UPDATE
     SET in_flight = EXCLUDED.in_flight, consumers = EXCLUDED.consumers, noted_at = now()
 """
+# Who is in the way of a drop, told by its transaction: everybody may see that, of everybody.
+HOLDERS: Final = """
+    SELECT l.pid, l.virtualtransaction FROM pg_locks l
+    WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.relation = ANY (ARRAY[
+          'howdah.message', 'howdah.message_body',
+          'howdah.message_' || $1::text, 'howdah.message_body_' || $1::text]::regclass[])
+"""
 _COLUMNS: Final = ", ".join(
     f'"{name}"' for name in NARROW[1:] + RICH if name not in ("body_id", "body")
 )
@@ -70,6 +79,7 @@ class Maintenance:
         self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
         self._rounds_left = 0
+        self._in_the_way: tuple[int, set[tuple[int, str]]] = (0, set())  # of a segment, by whom
         self.blocked: set[int] = set()  # segments that nobody needs, and that a reader holds
 
     async def run_once(self) -> None:
@@ -83,6 +93,8 @@ class Maintenance:
             sealed = [each for each in self._book.segments.values() if each.is_sealed]
             waiting = {row["id"] for row in await connection.fetch(WAITING_FOR_ARCHIVE)}
             self._rounds_left = max(0, self._rounds_left - 1)
+            if self._rounds_left and await self._is_free(connection):
+                self._rounds_left = 0
             for segment in sealed:
                 if not self._rounds_left and segment.id not in waiting:
                     await self._consider(connection, segment, logs_in.get(segment.id, []))
@@ -199,11 +211,26 @@ class Maintenance:
         one comes later and later; `howdah doctor` tells since when the segment could have gone."""
         self._pause = min(max(1, self._pause * 2), LONGEST_PAUSE)
         self._rounds_left = self._pause
+        self._in_the_way = (segment.id, await self._holders(connection, segment.id))
         if segment.id not in self.blocked and not is_needed:
             self.blocked.add(segment.id)
             # Full, and sealed in the table only when the next message needs another one.
             await statements.seal(connection, segment)
             await connection.execute(statements.RETIRE_SEGMENT, segment.id)
+
+    async def _is_free(self, connection: asyncpg.pool.PoolConnectionProxy) -> bool:
+        """Whether everybody has ended who was in the way at the last try. To look makes nobody
+        wait, so the end of a long reader is noticed at the next round."""
+        segment, holders = self._in_the_way
+        if segment not in self._book.segments or not holders:
+            return False
+        return not holders & await self._holders(connection, segment)
+
+    async def _holders(
+        self, connection: asyncpg.pool.PoolConnectionProxy, segment: int
+    ) -> set[tuple[int, str]]:
+        rows = await connection.fetch(HOLDERS, str(segment))
+        return {(row["pid"], row["virtualtransaction"]) for row in rows}
 
     async def _carry(
         self,

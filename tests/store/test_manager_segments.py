@@ -121,6 +121,22 @@ async def test_a_reader_in_the_way_stalls_nobody_and_segments_go_later(
     assert numbers(bodies(await small.drain())) == list(range(200, 250))
 
 
+async def test_the_end_of_a_long_reader_is_noticed_at_the_next_look(
+    small: House, db: asyncpg.Connection
+) -> None:
+    """However far apart the tries are by then, each of which makes others wait."""
+    await small.queue()
+    await fill(small, 200)
+    async with db.transaction(isolation="repeatable_read"):
+        await db.fetchval("SELECT count(*) FROM howdah.message")
+        await small.drain()
+        for _ in range(10):
+            await small.upkeep()
+        assert small.manager._database._maintenance._rounds_left > 1
+    await small.upkeep()
+    assert await db.fetchval(SEGMENTS) <= 1
+
+
 async def test_queues_that_are_deleted_hold_no_segment(
     small: House, db: asyncpg.Connection
 ) -> None:
