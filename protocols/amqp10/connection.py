@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, cast
+from collections.abc import Coroutine
+from typing import Any, Final, cast
 
 from protocols.amqp10.errors import INTERNAL_ERROR, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Authenticate, Sasl, State
+from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Begin, Sasl, State, Wish
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services
 from queue_core.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused, CoreError
+from queue_core.logins import Challenge, Login
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._peer: Peer
         self._sasl: Sasl
+        self._login: Login | None = None  # once the client has chosen a mechanism
         self._machine: Machine | None = None  # there is none before the login
         self._before = b""  # what came before anybody could take it
         self._is_scheduled = False
@@ -60,7 +63,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
         self._peer = Peer.described_by(transport.get_extra_info)
-        self._sasl = Sasl(self._services.auth.mechanisms(self._peer), self._peer)
+        self._sasl = Sasl(self._services.auth.mechanisms(self._peer))
         self._late = self._loop.call_later(self._settings.handshake_seconds, self._on_late)
 
     def data_received(self, data: bytes) -> None:
@@ -123,6 +126,9 @@ class Connection(asyncio.Protocol):
             self._before += data
             self._begin_amqp()
             return
+        self._receive_sasl(data)
+
+    def _receive_sasl(self, data: bytes) -> None:
         try:
             wish = self._sasl.receive(data)
         except AccessRefused as error:
@@ -135,7 +141,7 @@ class Connection(asyncio.Protocol):
             return
         self._write_sasl()
         if wish is not None:
-            self._running = self._loop.create_task(self._authenticate(wish))
+            self._running = self._loop.create_task(self._guarded(self._step(wish)))
 
     def _enter_unproven(self, data: bytes) -> None:
         """Without a security layer: only where nobody needs to say who he is [2.2]."""
@@ -144,29 +150,49 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return
         self._before = data
-        wish = Authenticate(Credentials(ANONYMOUS))
-        self._running = self._loop.create_task(self._authenticate(wish, has_sasl=False))
+        self._running = self._loop.create_task(self._guarded(self._enter_as_anonymous()))
 
-    async def _authenticate(self, wish: Authenticate, *, has_sasl: bool = True) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A part of the login that takes time; what comes meanwhile waits in `_before`."""
         try:
-            identity = await self._services.auth.authenticate(wish.credentials, self._peer)
+            await work
         except CoreError as error:
-            self._refuse_login(error)
-            return
-        except Exception as error:
-            self._on_bug(error)
-            return
-        finally:
             self._running = None
+            self._refuse_login(error)
+        except Exception as error:
+            self._running = None
+            self._on_bug(error)
+
+    async def _enter_as_anonymous(self) -> None:
+        credentials = Credentials(ANONYMOUS)
+        self._identity = await self._services.auth.authenticate(credentials, self._peer)
+        self._running = None
+        if not self._is_lost:
+            self._sasl.state = State.AUTHENTICATED
+            self._transport.resume_reading()
+            self._begin_amqp()
+
+    async def _step(self, wish: Wish) -> None:
+        """One step of the login, and what the client hears of it."""
+        if isinstance(wish, Begin):
+            self._login = self._services.auth.begin(wish.mechanism, self._peer)
+        assert self._login is not None
+        answer = await self._login.step(wish.response)
+        self._running = None
         if self._is_lost:
             return
-        self._identity = identity
-        if has_sasl:
-            self._sasl.accept()
+        if isinstance(answer, Challenge):
+            self._sasl.challenge(answer.data)
             self._write_sasl()
-            self._before = self._sasl.rest() + self._before
-        else:
-            self._sasl.state = State.AUTHENTICATED
+            self._transport.resume_reading()
+            came, self._before = self._before, b""
+            self._receive_sasl(came)
+            return
+        self._identity = answer.identity
+        self._login = None
+        self._sasl.accept(answer.data)
+        self._write_sasl()
+        self._before = self._sasl.rest() + self._before
         self._transport.resume_reading()
         self._begin_amqp()
 

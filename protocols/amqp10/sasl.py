@@ -2,7 +2,7 @@
 
 The engine's own server side knows neither PLAIN nor our users, so it never sees these bytes. Pure:
 bytes in, bytes and a wish to authenticate out; who may enter is decided by whoever carries that
-wish to the shared seam. Every mechanism of one step fits; one with challenges would add a state.
+wish to the shared seam, in as many steps as the mechanism takes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import Final
 
 from protocols.amqp10.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, Amqp10Error
 from protocols.amqp10.types import Array, Described, Malformed, UByte, ULong, decode, encode
-from queue_core.auth import ANONYMOUS, PLAIN, Credentials, Peer
 from queue_core.errors import AccessRefused
 
 HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-EXTERNAL: Final = "EXTERNAL"
-ONE_STEP: Final = (PLAIN, EXTERNAL, ANONYMOUS)  # mechanisms that need no challenge
 FRAME_TYPE: Final = 1
 MAX_FRAME: Final = 4096  # [5.3.1]: no SASL frame is larger than 512; some clients' tokens are
 
 MECHANISMS: Final = 0x40
 INIT: Final = 0x41
+CHALLENGE: Final = 0x42
+RESPONSE: Final = 0x43
 OUTCOME: Final = 0x44
 OK, REFUSED, TEMPORARY = 0, 1, 4
 
@@ -33,30 +32,55 @@ OK, REFUSED, TEMPORARY = 0, 1, 4
 class State(Enum):
     AWAITING_HEADER = auto()
     AWAITING_INIT = auto()
+    AWAITING_RESPONSE = auto()
     AUTHENTICATING = auto()
     AUTHENTICATED = auto()
     REFUSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Authenticate:
-    """Find out who it is, then call `accept` or `refuse`."""
+AWAITED: Final = {
+    State.AWAITING_INIT: (INIT, "sasl-init"),
+    State.AWAITING_RESPONSE: (RESPONSE, "sasl-response"),
+}
+"""Where a frame may come, and which one: nothing else is legal."""
 
-    credentials: Credentials
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Log it in by this mechanism, then call `accept`, `challenge` or `refuse`."""
+
+    mechanism: str
+    response: bytes
+
+    def __repr__(self) -> str:
+        return f"Begin({self.mechanism})"  # the response may be a password
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The same login's next step; then call the same."""
+
+    response: bytes
+
+    def __repr__(self) -> str:
+        return "Continue()"
+
+
+Wish = Begin | Continue
 
 
 class Sasl:
     """From the SASL header to the outcome."""
 
-    def __init__(self, mechanisms: Sequence[str], peer: Peer) -> None:
+    def __init__(self, mechanisms: Sequence[str]) -> None:
         self.state = State.AWAITING_HEADER
         self.output = b""
-        self._offered = tuple(name for name in mechanisms if name in ONE_STEP)
-        self._peer = peer
+        self._offered = tuple(mechanisms)
         self._input = b""
 
-    def receive(self, data: bytes) -> Authenticate | None:
-        """Raises Amqp10Error for what is no SASL, AccessRefused for what is no proof."""
+    def receive(self, data: bytes) -> Wish | None:
+        """Raises Amqp10Error for what is no SASL, AccessRefused for a mechanism that is not
+        offered."""
         self._input += data
         if self.state is State.AWAITING_HEADER:
             if len(self._input) < len(HEADER):
@@ -64,16 +88,18 @@ class Sasl:
             self._input = self._input[len(HEADER) :]
             self.output += HEADER + frame(MECHANISMS, [Array(self._offered)])
             self.state = State.AWAITING_INIT
-        if self.state is State.AWAITING_INIT:
-            fields = self._frame()
+        awaited = AWAITED.get(self.state)
+        if awaited is not None:
+            fields = self._frame(*awaited)
             if fields is not None:
+                is_first = self.state is State.AWAITING_INIT
                 self.state = State.AUTHENTICATING
-                return Authenticate(self._credentials(fields))
+                return self._begin(fields) if is_first else Continue(_bytes(fields, 0))
         elif len(self._input) > MAX_FRAME:
-            raise Amqp10Error(FRAMING_ERROR, "more than one SASL frame before the outcome")
+            raise Amqp10Error(FRAMING_ERROR, "more than one SASL frame before the answer")
         return None
 
-    def _frame(self) -> list[object] | None:
+    def _frame(self, code: int, name: str) -> list[object] | None:
         data = self._input
         if len(data) < 8:
             return None
@@ -87,27 +113,27 @@ class Sasl:
             body, _ = decode(data[:size], 4 * data[4])
         except Malformed as error:
             raise Amqp10Error(DECODE_ERROR, f"a SASL frame that is none: {error}") from None
-        if isinstance(body, Described) and body.descriptor == INIT and isinstance(body.value, list):
+        if isinstance(body, Described) and body.descriptor == code and isinstance(body.value, list):
             return body.value
-        raise Amqp10Error(NOT_ALLOWED, "only sasl-init may follow the mechanisms")
+        raise Amqp10Error(NOT_ALLOWED, f"only {name} may come here")
 
-    def _credentials(self, fields: list[object]) -> Credentials:
+    def _begin(self, fields: list[object]) -> Begin:
         mechanism = str(fields[0]) if fields else ""
-        response = fields[1] if len(fields) > 1 else None
-        proof = response if isinstance(response, bytes) else b""
         if mechanism not in self._offered:
             raise AccessRefused(
-                f"mechanism '{mechanism}' is not offered; use one of {', '.join(self._offered)}"
+                f"mechanism '{mechanism[:40]}' is not offered; use one of "
+                f"{', '.join(self._offered)}"
             )
-        if mechanism == PLAIN:
-            return Credentials.from_plain(proof)
-        if mechanism == EXTERNAL:
-            return Credentials(EXTERNAL, self._peer.tls_subject or "", proof)
-        return Credentials(mechanism)
+        return Begin(mechanism, _bytes(fields, 1))
 
-    def accept(self) -> None:
+    def challenge(self, data: bytes) -> None:
+        self.state = State.AWAITING_RESPONSE
+        self.output += frame(CHALLENGE, [data])
+
+    def accept(self, data: bytes = b"") -> None:
+        """With what the mechanism still has to say [5.3.3.6]."""
         self.state = State.AUTHENTICATED
-        self.output += frame(OUTCOME, [UByte(OK)])
+        self.output += frame(OUTCOME, [UByte(OK), data] if data else [UByte(OK)])
 
     def refuse(self, *, is_temporary: bool = False) -> None:
         self.state = State.REFUSED
@@ -121,6 +147,11 @@ class Sasl:
         """What came after the last SASL frame, and belongs to AMQP."""
         rest, self._input = self._input, b""
         return rest
+
+
+def _bytes(fields: list[object], place: int) -> bytes:
+    value = fields[place] if len(fields) > place else None
+    return value if isinstance(value, bytes) else b""
 
 
 def frame(code: int, fields: list[object]) -> bytes:
