@@ -6,12 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from queue_core.passwords import hash_password
+from queue_core.scram import Verifier
 from tests import certificates
 from tests.gateway_process import GatewayProcess, running
 from tests.postgres import execute
 
 SECOND_VHOST = "second"
 TENANT, PASSWORD = "tenant", "secret"
+
+
+# In SQL, as a DBA could: six runs of `howdah` would take longer than the tests.
+SEED = f"""
+INSERT INTO howdah.vhost (name) VALUES ('{SECOND_VHOST}');
+INSERT INTO howdah."user" (name, password_hash, scram_verifier)
+VALUES ('device-7', NULL, NULL),
+       ('{TENANT}', '{hash_password(PASSWORD)}', '{Verifier.of(PASSWORD)}');
+INSERT INTO howdah.permission (user_name, vhost, configure, write, read)
+VALUES ('device-7', '/', '.*', '.*', '.*'), ('{TENANT}', '{SECOND_VHOST}', '.*', '.*', '.*');
+INSERT INTO howdah.topic_permission (user_name, vhost, exchange, write, read)
+VALUES ('device-7', '/', 'amq.topic', '^{{username}}\\.', '.*');
+"""
 
 
 @pytest.fixture(scope="session")
@@ -34,13 +49,5 @@ def secured_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatewa
         "auth": {"mqtt_certificate_login": True},
     }
     with running(folder / "gateway", settings) as gateway:
-        execute(gateway.database_url, f"INSERT INTO howdah.vhost (name) VALUES ('{SECOND_VHOST}')")
-        for arguments in (
-            ("add", "device-7", "--no-password"),
-            ("grant", "device-7", "--topic-exchange", "amq.topic", "--write", r"^{username}\."),
-            ("add", TENANT, "--no-permissions"),
-            ("grant", TENANT, "--vhost", SECOND_VHOST),
-        ):
-            done = gateway.run("user", *arguments, words=f"{PASSWORD}\n")
-            assert done.returncode == 0, done.stderr
+        execute(gateway.database_url, SEED)
         yield gateway.restart()
