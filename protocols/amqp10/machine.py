@@ -109,7 +109,7 @@ class Machine:
         self._stalled: set[OutgoingLink] = set()
         self._accepted: list[Delivery] = []
         self._second: list[tuple[Handle, Delivery]] = []
-        self._committing: dict[int, list[tuple[Handle, Sink]]] = {}
+        self._committing: dict[int, tuple[int, list[tuple[Handle, Sink]]]] = {}
         self._next = 0
         self._input = b""
         self._position = 0
@@ -224,8 +224,12 @@ class Machine:
         verdict = verdict_of(state, sent, default)
         if state == pn.MODIFIED:
             annotate(delivery, pn.modification(sent)[2])
-        pn.settle(sent)
-        self.vhost.settle([delivery], verdict)
+        if is_settled:
+            pn.settle(sent)
+            self.vhost.settle([delivery], verdict)
+        else:
+            token = self._commit_later([(sent, delivery)], state)
+            self.vhost.settle([delivery], verdict, self, token)
         self.wake()
 
     def _settle_accepted(self) -> None:
@@ -237,17 +241,26 @@ class Machine:
                 sink.on_settled()  # type: ignore[attr-defined]
         if self._second:
             second, self._second = self._second, []
-            self._next += 1
-            self._committing[self._next] = [(sent, each.consumer.sink) for sent, each in second]
-            self.vhost.settle([delivery for _, delivery in second], ACCEPTED, self, self._next)
+            token = self._commit_later(second, pn.ACCEPTED)
+            self.vhost.settle([delivery for _, delivery in second], ACCEPTED, self, token)
             for sink in {delivery.consumer.sink for _, delivery in second}:
                 sink.on_settled()  # type: ignore[attr-defined]
 
+    def _commit_later(self, second: list[tuple[Handle, Delivery]], state: int) -> int:
+        """Receiver-settle-mode second: they are settled with the peer when that is committed."""
+        self._next += 1
+        deliveries = [(sent, delivery.consumer.sink) for sent, delivery in second]
+        self._committing[self._next] = state, deliveries
+        return self._next
+
     def on_committed(self, tokens: list[int]) -> None:
-        """Receiver-settle-mode second: settled with us only when it is in the database."""
+        """It is. The peer hears the outcome that it asked for once more: some wait for it."""
         for token in tokens:
-            for sent, sink in self._committing.pop(token, ()):
+            state, deliveries = self._committing.pop(token, (0, []))
+            for sent, sink in deliveries:
                 if sink.is_open:  # type: ignore[attr-defined]
+                    if state:
+                        pn.update(sent, state)
                     pn.settle(sent)
         self.wake()
 
