@@ -24,6 +24,7 @@ from queue_core.deadletters import bury, bury_newcomer
 from queue_core.errors import (
     CoreError,
     NameReserved,
+    NotSupported,
     QueueInUse,
     QueueNotEmpty,
     QueueNotFound,
@@ -262,7 +263,7 @@ class Vhost:
         """The number of messages that were ready; those in flight stay. Committed on return."""
         queue = self.queue(name, owner)
         if isinstance(queue, StreamQueue):
-            raise ResourceLocked(
+            raise NotSupported(
                 f"stream '{name}' cannot be purged: set x-max-age or x-max-length-bytes, "
                 "or delete it"
             )
@@ -373,7 +374,7 @@ class Vhost:
         """One message, if one is ready."""
         queue = self.queue(name, owner)
         if isinstance(queue, StreamQueue):
-            raise ResourceLocked(f"stream '{name}' is read by consumers, not by get")
+            raise NotSupported(f"stream '{name}' is read by consumers, not by get")
         queue.touch()
         getter = _Getter()
         spec = ConsumerSpec(credit=1, replenish=False, auto_settle=auto_settle, priority=-(1 << 31))
