@@ -251,6 +251,13 @@ class House:
         self.manager.agenda.run_due(self.clock.now)
         await self.manager.writer.flushed()
 
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Time passes until something holds that takes turns of the event loop, or the database."""
+        async with asyncio.timeout(PATIENCE):
+            while not holds():
+                await self.later(0.1)
+                await asyncio.sleep(0.01)
+
     async def upkeep(self) -> None:
         await self.manager._database._maintenance.run_once()
 
