@@ -140,6 +140,7 @@ class Consumer:
         "is_paused",
         "is_waiting",
         "on_drained",
+        "on_overdue",
         "replenish",
         "selection",
         "shared",
@@ -161,6 +162,7 @@ class Consumer:
         self.is_closed = False
         self.is_waiting = False  # stands in the cursor's line of consumers with credit
         self.on_drained: Callable[[], None] | None = None
+        self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
         self.selection: Selection | None = None  # with a filter: what it has still to look at
 
     @property
