@@ -79,7 +79,9 @@ class Connections:
         for connection in list(self._open):
             _say_goodbye(connection, reason)
         try:
-            await asyncio.wait_for(self._is_empty.wait(), seconds)
+            # not wait_for: of a cancellation in the same turn as the event, it says nothing
+            async with asyncio.timeout(seconds):
+                await self._is_empty.wait()
         except TimeoutError:
             logger.warning("%d connections did not close in time: cut off", len(self._open))
             for _, transport in list(self._open.values()):

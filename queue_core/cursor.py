@@ -33,6 +33,7 @@ OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
 class Cursor:
     __slots__ = (
         "_again",
+        "_came_back",
         "_delayed",
         "_delayed_entries",
         "_draining",
@@ -123,6 +124,7 @@ class Cursor:
         self._is_due_watched = False
         self._pumping = False
         self._again = False
+        self._came_back = 0  # since the policy was told
         self._selections: list[Selection] = []  # of consumers that have a filter
         self._looks = 0  # that filters may still take in this turn
         self._is_unfinished = False  # they have used them up, and a next turn is planned
@@ -203,6 +205,9 @@ class Cursor:
                 self._hand_out()
         finally:
             self._pumping = False
+        if self._came_back:
+            count, self._came_back = self._came_back, 0
+            self.policy.on_returned(self, count)
         if self._draining:
             self._end_drains()
 
@@ -527,7 +532,7 @@ class Cursor:
             self._delay(delivery.entry, self.clock() + verdict.delay)
         else:
             self._give_back(delivery.entry)
-        self.policy.on_returned(self)
+        self._came_back += 1
         self._again = True
 
     def take_back(self, entry: Entry, *, was_delivered: bool = False) -> None:

@@ -39,8 +39,8 @@ class Policy(Protocol):
     def on_due(self, cursor: Cursor, when: float) -> None:
         """A consumer has until `when` to settle: call `cursor.fail_overdue` then."""
 
-    def on_returned(self, cursor: Cursor) -> None:
-        """Something went back to its place."""
+    def on_returned(self, cursor: Cursor, count: int) -> None:
+        """So many went back to their places, and nobody took them at once."""
 
     def on_unfinished(self, cursor: Cursor) -> None:
         """Filters have more to look at than one turn allows: call `cursor.pump` in a next one."""

@@ -189,8 +189,9 @@ class CompetingQueue:
     def on_due(self, cursor: Cursor, when: float) -> None:
         self.house.agenda.at(when, cursor.fail_overdue)
 
-    def on_returned(self, cursor: Cursor) -> None:
-        self.house.counters.returned += 1
+    def on_returned(self, cursor: Cursor, count: int) -> None:
+        self.house.counters.returned += count
+        self.enforce_limits()
         if self._may_expire and self._expiry is None:
             self._watch_expiry()
 

@@ -217,7 +217,7 @@ class StreamQueue:
     def on_unfinished(self, cursor: Cursor) -> None:
         asyncio.get_running_loop().call_soon(cursor.pump)
 
-    def on_returned(self, cursor: Cursor) -> None:
+    def on_returned(self, cursor: Cursor, count: int) -> None:
         """Never: a stream requeues nothing."""
 
 

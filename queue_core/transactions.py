@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from queue_core.router import Route
     from queue_core.vhost import Queue, Vhost
 
+Live = list[tuple[EphemeralQueue, Message, tuple[object, ...]]]
+
 
 class Transaction:
     """Nothing of it is seen by anybody before `commit`, which is one PostgreSQL transaction."""
@@ -52,8 +54,8 @@ class Transaction:
 
     async def commit(self) -> None:
         """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
-        queue refuses."""
-        appends, waiter = self._appends(), Waiter()
+        queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other."""
+        appends, live = self._appends()
         leaving, settlements = self._leaving(), list(self._settlements)
         for delivery, outcome in leaving.items():
             queue = delivery.consumer.cursor.policy
@@ -61,18 +63,10 @@ class Transaction:
                 appends += letters(self._vhost, queue, delivery.message, "rejected")
             delivery.consumer.cursor.detach(delivery)
         moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
-        self._vhost.writer.submit(Unit(appends, waiter, 0, moves))
+        ending = _Ending(self._vhost, live, leaving, settlements)
+        self._vhost.writer.submit(Unit(appends, ending, 0, moves))
         self.rollback()
-        try:
-            await waiter.done
-        except CoreError:
-            for delivery in leaving:
-                delivery.consumer.cursor.take_back(delivery.entry, was_delivered=True)
-            raise
-        for deliveries, verdict in settlements:  # what has left is passed over
-            settle(deliveries, verdict)
-        for cursor in {delivery.consumer.cursor for delivery in leaving}:
-            cursor.pump()
+        await ending.done
 
     def _leaving(self) -> dict[Delivery, Outcome]:
         """Deliveries whose messages leave their queue for good, with this commit. Of a stream,
@@ -87,9 +81,11 @@ class Transaction:
                     leaving.setdefault(delivery, verdict.outcome)
         return leaving
 
-    def _appends(self) -> Appends:
+    def _appends(self) -> tuple[Appends, Live]:
+        """What is to be written, and what is for queues in memory: those get theirs when the rest
+        is committed."""
         appends: Appends = []
-        live: list[tuple[EphemeralQueue, Message, tuple[object, ...]]] = []
+        live: Live = []
         for message, route in self._publishes:
             self._vhost.house.counters.published += 1
             for queue, options in route:
@@ -103,9 +99,7 @@ class Transaction:
                         log.refuse(entry)
                     self.rollback()
                     raise full(queue)  # type: ignore[arg-type]
-        for queue, message, options in live:  # these hand out at once: nothing can refuse any more
-            queue.take(message, options, appends)
-        return appends
+        return appends, live
 
 
 class Waiter:
@@ -121,3 +115,38 @@ class Waiter:
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
+
+
+class _Ending(Waiter):
+    """What a commit, or its refusal, makes true at once, whether or not somebody still waits."""
+
+    def __init__(
+        self,
+        vhost: Vhost,
+        live: Live,
+        leaving: dict[Delivery, Outcome],
+        settlements: list[tuple[list[Delivery], Verdict]],
+    ) -> None:
+        super().__init__()
+        self._vhost = vhost
+        self._live = live
+        self._leaving = leaving
+        self._settlements = settlements
+
+    def on_committed(self, tokens: list[int]) -> None:
+        outcomes = self._leaving.values()
+        accepted = sum(outcome is Outcome.ACCEPTED for outcome in outcomes)
+        self._vhost.house.counters.settled += accepted
+        for queue, message, options in self._live:
+            if not queue.is_deleted:
+                queue.take(message, options, [])
+        for deliveries, verdict in self._settlements:  # what has left is passed over
+            settle(deliveries, verdict)
+        for cursor in {delivery.consumer.cursor for delivery in self._leaving}:
+            cursor.pump()
+        super().on_committed(tokens)
+
+    def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        for delivery in self._leaving:
+            delivery.consumer.cursor.take_back(delivery.entry, was_delivered=True)
+        super().on_refused(tokens, error)

@@ -177,3 +177,20 @@ async def test_what_a_filter_passed_over_is_not_flagged_after_an_orderly_end(hou
     await house.reopen()
     flags = [(d.message.body, d.redelivered, d.failures) for d in await house.drain()]
     assert flags == [(b"1", False, 0), (b"2", False, 0), (b"3", True, 1), (b"4", False, 0)]
+
+
+@pytest.mark.parametrize("kind", ["classic", "ephemeral"])
+async def test_what_comes_back_into_a_full_queue_pushes_out_the_oldest(
+    house: House, kind: str
+) -> None:
+    """Limits hold for what returns as they do for what arrives, once consumers had their share."""
+    make = house.queue if kind == "classic" else house.ephemeral
+    await make("q", max_length=3)
+    inbox, consumer = await house.consume("q", credit=3)
+    await house.store("q", b"1", b"2", b"3")
+    await inbox.has(3)
+    await house.store("q", b"4", b"5")
+    house.vhost.end_consumer(consumer, FAILED)
+    assert [d.message.body for d in await house.drain("q")] == [b"3", b"4", b"5"]
+    assert house.manager.counters.dropped_overflow == 2
+    assert house.manager.counters.returned == 3

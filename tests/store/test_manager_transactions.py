@@ -188,3 +188,58 @@ async def test_a_rejected_message_is_dead_lettered_with_the_commit(house: House)
     await house.crash_and_reopen()
     assert bodies(await house.drain("a")) == [b"out"]
     assert bodies(await house.drain("dead")) == [b"in"]
+
+
+async def test_a_queue_in_memory_gets_its_messages_when_the_rest_is_committed(
+    house: House,
+) -> None:
+    await house.queue("a")
+    await house.ephemeral("e")
+    inbox, _ = await house.consume("e", auto_settle=True)
+    transaction = house.vhost.transaction()
+    transaction.publish(to("e", b"live"))
+    transaction.publish(to("a", b"1", priority=70_000))  # that no column holds
+    with pytest.raises(InvalidArgument):
+        await transaction.commit()
+    assert not inbox.direct
+    transaction.publish(to("e", b"live"))
+    transaction.publish(to("a", b"1"))
+    commit = asyncio.create_task(transaction.commit())
+    await asyncio.sleep(0)
+    assert not inbox.direct  # nothing is committed yet
+    await commit
+    assert [message.body for message in await inbox.has_direct(1)] == [b"live"]
+
+
+async def test_what_a_transaction_accepts_is_counted_as_settled(house: House) -> None:
+    await house.queue("a")
+    await house.store("a", b"1", b"2")
+    taken = [await house.vhost.get("a") for _ in range(2)]
+    transaction = house.vhost.transaction()
+    transaction.settle([delivery for delivery in taken if delivery], ACCEPTED)
+    await transaction.commit()
+    assert house.manager.counters.settled == 2
+
+
+@pytest.mark.parametrize("is_bad", [False, True])
+async def test_a_commit_goes_on_to_its_end_when_nobody_waits_for_it_any_more(
+    house: House, is_bad: bool
+) -> None:
+    await house.queue("a")
+    await house.queue("b")
+    await house.store("a", b"accepted", b"released")
+    inbox, consumer = await house.consume("a", credit=2, replenish=False)
+    accepted, released = await inbox.has(2)
+    transaction = house.vhost.transaction()
+    transaction.settle([accepted], ACCEPTED)
+    transaction.settle([released], RELEASED)
+    transaction.publish(to("b", b"out", priority=70_000 if is_bad else 1))
+    commit = asyncio.create_task(transaction.commit())
+    await asyncio.sleep(0)
+    commit.cancel()
+    await asyncio.gather(commit, return_exceptions=True)
+    await house.flushed()
+    house.vhost.end_consumer(consumer, RELEASED)
+    assert bodies(await house.drain("b")) == ([] if is_bad else [b"out"])
+    left = [b"accepted", b"released"] if is_bad else [b"released"]
+    assert bodies(await house.drain("a")) == left

@@ -58,7 +58,7 @@ class Rules:
     def on_delayed(self, cursor: Cursor, when: float) -> None:
         """Nobody waits here."""
 
-    def on_returned(self, cursor: Cursor) -> None:
+    def on_returned(self, cursor: Cursor, count: int) -> None:
         """Nobody counts here."""
 
     def on_due(self, cursor: Cursor, when: float) -> None:
