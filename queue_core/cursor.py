@@ -17,6 +17,7 @@ from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal, Policy
 from queue_core.errors import CoreError
 from queue_core.intervals import Intervals
+from queue_core.message import Amendment
 from queue_core.outcomes import FAILED, Outcome, Verdict
 from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready
 from queue_core.selection import Selection
@@ -47,6 +48,7 @@ class Cursor:
         "_released",
         "_selections",
         "ack_timeout",
+        "amendments",
         "begun",
         "budget",
         "clock",
@@ -112,6 +114,9 @@ class Cursor:
         self.begun: set[int] = set()
         self.seq = 0  # rows written since the last full one
         self._line = Line()
+        # What consumers added to messages that they gave back: how often, and all of it, encoded.
+        # All of these are flagged as redelivered or have failed.
+        self.amendments: dict[int, tuple[int, bytes]] = {}
         # flagged as redelivered, not counted; a count of 0 is how the journal says the same
         self._released = {offset for offset, count in self.failures.items() if count == 0}
         self._delayed: list[tuple[float, int]] = []
@@ -504,14 +509,16 @@ class Cursor:
 
     def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
         entry, offset = delivery.entry, delivery.offset
+        if verdict.amendment is not None and self.requeues:
+            self._amend(entry, verdict.amendment)
         if not self.requeues:
             self._release_memory(entry)
         elif verdict.outcome is Outcome.REJECTED:
             self.policy.on_rejected(self, entry, verdict.reason)
         elif verdict.outcome is Outcome.RELEASED:
             self._released.add(offset)
-            if verdict.delay > 0 and self.journal is not None:
-                until = self.clock() + verdict.delay
+            if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
+                until = self.clock() + verdict.delay if verdict.delay > 0 else None
                 self.journal.note_failure(self, offset, delivery.failures, until, "")
             self._return(delivery, verdict)
         else:
@@ -524,6 +531,16 @@ class Cursor:
                 not_before = self.clock() + verdict.delay if verdict.delay > 0 else None
                 self.journal.note_failure(self, offset, count, not_before, verdict.reason or "")
             self._return(delivery, verdict)
+
+    def _amend(self, entry: Entry, amendment: Amendment) -> None:
+        """The message is another one at this place from now on; its row stays as it was."""
+        before = entry.message
+        entry.message = after = amendment.apply(before)
+        if self.queue_id:
+            self.budget.used += after.size() - before.size()
+        if self.journal is not None:
+            number, known = self.amendments.get(entry.offset, (0, None))
+            self.amendments[entry.offset] = number + 1, amendment.encode(known)
 
     def _return(self, delivery: Delivery, verdict: Verdict) -> None:
         if verdict.undeliverable_here:
@@ -559,6 +576,7 @@ class Cursor:
             self.begun.discard(entry.offset)
         if self.failures or self._released or self._excluded:
             self.failures.pop(entry.offset, None)
+            self.amendments.pop(entry.offset, None)
             self._released.discard(entry.offset)
             self._excluded.pop(entry.offset, None)
 
@@ -594,6 +612,8 @@ class Cursor:
         gone = Intervals(ranges)
         for offset in [o for o in self.failures if o in gone]:
             del self.failures[offset]
+        for offset in [o for o in self.amendments if o in gone]:
+            del self.amendments[offset]
         for offset in [o for o in self._excluded if o in gone]:
             del self._excluded[offset]
         self._released -= {offset for offset in self._released if offset in gone}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -58,6 +58,28 @@ class Form(Protocol):
 
     def properties(self, native: bytes) -> Properties:
         """The canonical properties that `native` says. Pure: equal bytes give equal properties."""
+        ...
+
+
+class Amendment(Protocol):
+    """What a consumer adds to a message that it gives back, in its protocol's own terms."""
+
+    def apply(self, message: Message) -> Message:
+        """The message as it is from now on, at that one place."""
+        ...
+
+    def encode(self, before: bytes | None) -> bytes:
+        """Itself and what was added before it, as one, for `AmendingForm.amended`. The first byte
+        is the code of its form."""
+        ...
+
+
+@runtime_checkable
+class AmendingForm(Form, Protocol):
+    """A form whose protocol has amendments."""
+
+    def amended(self, message: Message, amendment: bytes) -> Message:
+        """The message as it is with an encoded amendment."""
         ...
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from queue_core.message import Amendment
 
 
 class Outcome(IntEnum):
@@ -22,6 +25,7 @@ class Verdict:
     delay: float = 0.0  # seconds before a returned message may be delivered again
     reason: str | None = None  # for people: log and dead letters
     undeliverable_here: bool = False  # not again to the consumer that says so
+    amendment: Amendment | None = None  # of a message that comes back; kept with it
 
 
 ACCEPTED: Final = Verdict(Outcome.ACCEPTED)

@@ -7,21 +7,21 @@ repeats is built once and kept by what it is made of.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from datetime import UTC, datetime
 from typing import Final
 
+from protocols.amqp10.annotations import merged
 from protocols.amqp10.from_canonical import priority, ttl
 from protocols.amqp10.properties import FORM, PUBLISHER, section, to_wire, written
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     HEADER,
     data_opening,
-    section_at,
     shape_of,
     written_body,
 )
-from protocols.amqp10.types import Symbol, UInt, decode, encode, skip
+from protocols.amqp10.types import Symbol, UInt
 from queue_core.message import Death, Message
 
 MAX_KEPT: Final = 4096
@@ -30,9 +30,7 @@ EXCHANGE: Final = Symbol("x-exchange")
 ROUTING_KEY: Final = Symbol("x-routing-key")
 OFFSET: Final = Symbol("x-stream-offset")
 
-OPENING: Final = b"\x00\x53\x72"
 UNANNOTATED: Final = frozenset((b"", b"\x00\x53\x73", b"\x00\x53\x74"))
-MAP8, MAP32 = 0xC1, 0xD1
 
 _headers: dict[tuple[bool, int | None, bool, int], bytes] = {}
 _annotations: dict[tuple[str | None, str, str], bytes] = {}
@@ -112,39 +110,6 @@ def annotated(message: Message, sections: bytes, offset: int | None) -> bytes:
     if offset is not None:
         facts[OFFSET] = offset
     return merged(sections, facts)
-
-
-def merged(sections: bytes, facts: Mapping[object, object]) -> bytes:
-    """The sections with more annotations; one of the same name gives way."""
-    pairs: list[bytes] = []
-    if sections:
-        code, value = section_at(sections, 0)
-        if code == ANNOTATIONS:
-            end = skip(sections, value)
-            names = {str(name) for name in facts}
-            pairs = [pair for name, pair in _pairs(sections[:end], value) if name not in names]
-            sections = sections[end:]
-    pairs += [encode(name) + encode(value) for name, value in facts.items()]
-    return OPENING + encode_items(pairs, 2 * len(pairs)) + sections
-
-
-def _pairs(section: bytes, position: int) -> list[tuple[str, bytes]]:
-    """Each name, with the bytes of its key and value."""
-    position += 3 if section[position] == MAP8 else 9
-    found = []
-    while position < len(section):
-        name, middle = decode(section, position)
-        end = skip(section, middle)
-        found.append((str(name), section[position:end]))
-        position = end
-    return found
-
-
-def encode_items(pairs: list[bytes], count: int) -> bytes:
-    content = b"".join(pairs)
-    if len(content) < 255 and count < 256:
-        return bytes((MAP8, len(content) + 1, count)) + content
-    return bytes((MAP32,)) + (len(content) + 4).to_bytes(4) + count.to_bytes(4) + content
 
 
 def _death(death: Death) -> dict[object, object]:

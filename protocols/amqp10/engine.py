@@ -472,13 +472,13 @@ def rejection(delivery: Handle) -> str:
     return ": ".join(part for part in (name, text) if part)
 
 
-def modification(delivery: Handle) -> tuple[bool, bool, object]:
-    """delivery-failed, undeliverable-here, and the annotations."""
+def modification(delivery: Handle) -> tuple[bool, bool, bytes]:
+    """delivery-failed, undeliverable-here, and the annotations, encoded."""
     remote = lib.pn_delivery_remote(delivery)
     return (
         bool(lib.pn_disposition_is_failed(remote)),
         bool(lib.pn_disposition_is_undeliverable(remote)),
-        get(lib.pn_disposition_annotations(remote)),
+        encoded(lib.pn_disposition_annotations(remote)),
     )
 
 
@@ -487,13 +487,19 @@ def modification(delivery: Handle) -> tuple[bool, bool, object]:
 
 def get(data: Handle) -> object:
     """The value that a `pn_data_t` holds; None when it is empty."""
+    found = encoded(data)
+    return decode_all(found) if found else None
+
+
+def encoded(data: Handle) -> bytes:
+    """The same, as it is on the wire."""
     size = lib.pn_data_encoded_size(data)
     if size <= 0:
-        return None
+        return b""
     lib.pn_data_rewind(data)
     room = ffi.new("char[]", size)
     count = lib.pn_data_encode(data, room, size)
-    return decode_all(ffi.buffer(room, count)[:]) if count > 0 else None
+    return bytes(ffi.buffer(room, count)[:]) if count > 0 else b""
 
 
 def put(data: Handle, value: object) -> None:

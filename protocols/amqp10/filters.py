@@ -11,7 +11,7 @@ from datetime import datetime
 from secrets import token_hex
 from typing import Final
 
-from protocols.amqp10.delivery_sections import merged
+from protocols.amqp10.annotations import merged
 from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
 from protocols.amqp10.properties import FORM
 from protocols.amqp10.sections import shape_of

@@ -44,7 +44,6 @@ from protocols.amqp10.errors import (
 )
 from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.incoming import IncomingLink
-from protocols.amqp10.modifying import annotate
 from protocols.amqp10.outgoing import OutgoingLink, verdict_of
 from protocols.amqp10.releasing import Link, Releasing
 from protocols.amqp10.settings import Settings
@@ -221,9 +220,11 @@ class Machine:
             self._second.append((sent, delivery))
             return
         default = delivery.consumer.sink.default  # type: ignore[attr-defined]
-        verdict = verdict_of(state, sent, default)
-        if state == pn.MODIFIED:
-            annotate(delivery, pn.modification(sent)[2])
+        try:
+            verdict = verdict_of(state, sent, default)
+        except Amqp10Error as error:  # the link ends, and what it had comes back
+            self.fail_link(pn.link_of(sent), error.condition, error.text)
+            return
         if is_settled:
             pn.settle(sent)
             self.vhost.settle([delivery], verdict)

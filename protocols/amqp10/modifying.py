@@ -1,48 +1,47 @@
 """`modified` with message annotations: what a receiver adds to a message that it gives back.
 
-The message at its place in that one queue gets them, for as long as it is in memory; what the
-database holds stays as it was published.
+The message at its place in that one queue has them from then on. Its row stays as it was published:
+the annotations are written to the journal, and put on again when the row is read back.
 """
 
 from __future__ import annotations
 
-from protocols.amqp10.delivery_sections import merged
-from protocols.amqp10.properties import FORM, PUBLISHER, native_of
-from protocols.amqp10.sections import shape_of
-from queue_core.consumers import Delivery
+from typing import Final
+
+from protocols.amqp10.annotations import Pairs, encode_pairs, pairs_of
+from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
+from protocols.amqp10.properties import FORM, PUBLISHER, annotated
+from protocols.amqp10.types import Malformed
 from queue_core.message import Message
 
-
-def annotate(delivery: Delivery, annotations: object) -> None:
-    """Call it before the delivery is settled."""
-    if not isinstance(annotations, dict):
-        return
-    said = {name: value for name, value in annotations.items() if str(name) != PUBLISHER}
-    if not said:
-        return
-    entry = delivery.entry
-    before = entry.message
-    entry.message = after = _annotated(before, said)
-    cursor = delivery.consumer.cursor
-    if cursor.queue_id:  # of a stored queue: it answers for its memory
-        cursor.budget.used += after.size() - before.size()
+MAX_BYTES: Final = 65_536  # of one receiver's annotations
 
 
-def _annotated(message: Message, said: dict[object, object]) -> Message:
-    native = native_of(message)
-    shape = shape_of(native)
-    prefix = native[: len(native) - len(shape.sections)]
-    return Message(
-        message.body,
-        message.exchange,
-        routing_key=message.routing_key,
-        durable=message.durable,
-        form=FORM,
-        native=prefix + merged(shape.sections, said),
-        priority=message.priority,
-        expires_at=message.expires_at,
-        not_before=message.not_before,
-        publisher=message.publisher,
-        deaths=message.deaths,
-        retain=message.retain,
-    )
+class Annotating:
+    """Implements the core's `Amendment`."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+
+    def apply(self, message: Message) -> Message:
+        return annotated(message, self._pairs)
+
+    def encode(self, before: bytes | None) -> bytes:
+        known = {} if before is None else pairs_of(before, 1)
+        return bytes((FORM.code,)) + encode_pairs([*(known | self._pairs).values()])
+
+
+def amendment_of(data: bytes) -> Annotating | None:
+    """Of the annotations in a `modified`; None when there are none. Raises Amqp10Error."""
+    if len(data) > MAX_BYTES:
+        raise Amqp10Error(
+            RESOURCE_LIMIT,
+            f"{len(data)} bytes of annotations on a message that is given back; {MAX_BYTES} are "
+            "the most: add less",
+        )
+    try:
+        pairs = pairs_of(data) if data else {}
+    except Malformed:
+        return None
+    pairs.pop(PUBLISHER, None)  # who published is ours to say
+    return Annotating(pairs) if pairs else None

@@ -15,8 +15,9 @@ from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import SECOND, Handle
 from protocols.amqp10.errors import INVALID_FIELD, RESOURCE_DELETED, Amqp10Error
 from protocols.amqp10.filters import ORIGINS
+from protocols.amqp10.modifying import Annotating, amendment_of
 from protocols.amqp10.nodes import Supply
-from protocols.amqp10.types import Described
+from protocols.amqp10.types import Described, encode
 from queue_core.consumers import UNLIMITED, Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
@@ -220,14 +221,16 @@ def verdict_of(state: int, delivery: Handle, default: Verdict | None) -> Verdict
         reason = engine.rejection(delivery)
         return Verdict(Outcome.REJECTED, reason=reason) if reason else REJECTED
     if state == engine.MODIFIED:
-        failed, undeliverable, _ = engine.modification(delivery)
-        return modified(failed=failed, undeliverable=undeliverable)
+        failed, undeliverable, annotations = engine.modification(delivery)
+        return modified(
+            failed=failed, undeliverable=undeliverable, amendment=amendment_of(annotations)
+        )
     return default or RELEASED
 
 
-def modified(*, failed: bool, undeliverable: bool) -> Verdict:
+def modified(*, failed: bool, undeliverable: bool, amendment: Annotating | None = None) -> Verdict:
     outcome = Outcome.MODIFIED if failed else Outcome.RELEASED
-    return Verdict(outcome, undeliverable_here=undeliverable)
+    return Verdict(outcome, undeliverable_here=undeliverable, amendment=amendment)
 
 
 STATES: Final[dict[object, int]] = {
@@ -257,6 +260,11 @@ def outcome_of(outcome: object) -> Verdict | None:
         return REJECTED
     if state == engine.MODIFIED:
         fields = outcome.value if isinstance(outcome.value, list) else []
-        failed, undeliverable = (*fields, None, None)[:2]
-        return modified(failed=failed is True, undeliverable=undeliverable is True)
+        failed, undeliverable, annotations = (*fields, None, None, None)[:3]
+        added = encode(annotations) if isinstance(annotations, dict) else b""
+        return modified(
+            failed=failed is True,
+            undeliverable=undeliverable is True,
+            amendment=amendment_of(added),
+        )
     return OUTCOMES[state]

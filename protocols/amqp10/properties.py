@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
+from protocols.amqp10.annotations import Pairs, pairs_of, with_pairs
 from protocols.amqp10.from_canonical import Built, build, section, to_wire
 from protocols.amqp10.sections import shape_of
 from protocols.amqp10.to_canonical import VALUE_TYPE, canonical, contents_of
@@ -19,6 +20,7 @@ __all__ = [
     "FORM",
     "PUBLISHER",
     "VALUE_TYPE",
+    "annotated",
     "contents_of",
     "native_of",
     "section",
@@ -31,7 +33,7 @@ MAX_KEPT_BYTES: Final = 1024
 
 
 class Amqp10Form:
-    """Implements the core's `Form`."""
+    """Implements the core's `AmendingForm`."""
 
     code = 4
 
@@ -50,8 +52,33 @@ class Amqp10Form:
                 self._kept[native] = known
         return known
 
+    def amended(self, message: Message, amendment: bytes) -> Message:
+        """With what receivers added to it: see `modifying`."""
+        return annotated(message, pairs_of(amendment, 1))
+
 
 FORM: Final = Amqp10Form()
+
+
+def annotated(message: Message, pairs: Pairs) -> Message:
+    """The message with more annotations, in AMQP 1.0's form whichever it had."""
+    native = native_of(message)
+    sections = shape_of(native).sections
+    prefix = native[: len(native) - len(sections)]
+    return Message(
+        message.body,
+        message.exchange,
+        routing_key=message.routing_key,
+        durable=message.durable,
+        form=FORM,
+        native=prefix + with_pairs(sections, pairs),
+        priority=message.priority,
+        expires_at=message.expires_at,
+        not_before=message.not_before,
+        publisher=message.publisher,
+        deaths=message.deaths,
+        retain=message.retain,
+    )
 
 
 def written(message: Message, queues: Container[str] | None = None) -> Built:

@@ -38,9 +38,12 @@ class Checkpoint:
             for offset in [offset for offset in found if offset in cursor.settled]:
                 del found[offset]
             delays = found | cursor.delays()
-            for offset, count in ({**dict.fromkeys(delays, 0), **cursor.failures}).items():
-                until = delays.get(offset)
-                failures.append(statements.redelivery_row(queue_id, offset, count, until, ""))
+            amendments = cursor.amendments
+            unfailed = dict.fromkeys((*delays, *amendments), 0)
+            for offset, count in ({**unfailed, **cursor.failures}).items():
+                until, added = delays.get(offset), amendments.get(offset)
+                row = statements.redelivery_row(queue_id, offset, count, until, "", added)
+                failures.append(row)
             duplicates += _ids(queue_id, queue)
         packets = [
             (seq(), p.session_id, int(p.is_outgoing), p.packet_id, p.state, p.queue_id, p.offset)

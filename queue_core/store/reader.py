@@ -18,6 +18,9 @@ from queue_core.store.rows import READ, Forms, entries_from_rows
 
 log = logging.getLogger(__name__)
 
+# By offset: how often consumers added something, and all of it, encoded.
+Amendments = dict[int, tuple[int, bytes]]
+
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
 RETRY: Final = 0.5  # seconds, while the database is out of reach
 
@@ -109,6 +112,12 @@ class Reader:
                     return offset
         return each.tail
 
+    def amend(self, entry: Entry, amendments: Amendments) -> None:
+        """What consumers added to it is not in its row."""
+        known = amendments.get(entry.offset)
+        if known is not None:
+            entry.message = self._forms.amended(entry.message, known[1])
+
     async def _entries(self, connection: Any, segment: int, rows: list[Any]) -> list[Entry]:
         bodies: dict[int, bytes] = {}
         ids = [row[-1] for row in rows if row[-1] is not None]  # body_id
@@ -133,12 +142,13 @@ class LogSource:
     """What one queue's `Ready` reads back from. Answers once, whatever the database does meanwhile:
     a queue whose messages are out of reach waits for them."""
 
-    __slots__ = ("_log", "_reader", "delays")
+    __slots__ = ("_log", "_reader", "amendments", "delays")
 
     def __init__(self, reader: Reader, each: Log) -> None:
         self._reader = reader
         self._log = each
         self.delays: dict[int, float] = {}  # of deliveries that failed before the gateway started
+        self.amendments: Amendments = {}  # of messages that consumers added to
 
     def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
         async def read() -> list[Entry]:
@@ -173,6 +183,8 @@ class LogSource:
         for entry in entries if self.delays else ():
             # not popped: a consumer with a filter may read it, too, and before all others
             entry.not_before = self.delays.get(entry.offset, entry.not_before)
+        for entry in entries if self.amendments else ():
+            self._reader.amend(entry, self.amendments)
         for entry in entries if self._log.is_stream else ():
             entry.expires_at = None  # the message says so to its consumers; the log keeps it
         done(entries)

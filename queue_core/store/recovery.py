@@ -38,7 +38,10 @@ LAST_SEQ: Final = """
 """
 REDELIVERIES: Final = """
     SELECT queue_id, "offset", max(count) AS count,
-           (array_agg(not_before ORDER BY count DESC))[1] AS not_before
+           (array_agg(not_before ORDER BY count DESC, amended DESC))[1] AS not_before,
+           max(amended) AS amended,
+           (array_agg(amendment ORDER BY amended DESC)
+               FILTER (WHERE amendment IS NOT NULL))[1] AS amendment
     FROM howdah.redelivery WHERE generation = $1 GROUP BY queue_id, "offset"
 """
 DUPLICATES: Final = """
@@ -82,6 +85,7 @@ class Recovered:
     groups: dict[int, dict[str, GroupState]] = field(default_factory=dict)
     failures: dict[int, dict[int, int]] = field(default_factory=dict)
     delays: dict[int, dict[int, float]] = field(default_factory=dict)
+    amendments: dict[int, dict[int, tuple[int, bytes]]] = field(default_factory=dict)
     seen_ids: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def tail(self, queue_id: int) -> int:
@@ -160,6 +164,9 @@ async def _recover_failures(connection: asyncpg.Connection, found: Recovered) ->
         found.failures.setdefault(queue_id, {})[offset] = row["count"]
         if row["not_before"] is not None:
             found.delays.setdefault(queue_id, {})[offset] = row["not_before"].timestamp()
+        if row["amendment"] is not None:
+            known = row["amended"], row["amendment"]
+            found.amendments.setdefault(queue_id, {})[offset] = known
 
 
 def parse_multirange(text: str) -> list[tuple[int, int]]:

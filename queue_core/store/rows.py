@@ -18,6 +18,7 @@ from queue_core.consumers import Entry
 from queue_core.message import (
     CANONICAL,
     NO_PROPERTIES,
+    AmendingForm,
     Death,
     Form,
     Message,
@@ -91,6 +92,12 @@ class Forms:
     def __init__(self, forms: Sequence[Form] = (), options: type[object] | None = None) -> None:
         self.by_code: dict[int, Form] = {form.code: form for form in forms}
         self._options: type[object] | None = options
+
+    def amended(self, message: Message, amendment: bytes) -> Message:
+        """As it is since a consumer added something to it. Of a protocol that this gateway does
+        not have any more, nobody asks what was added."""
+        form = self.by_code.get(amendment[0])
+        return form.amended(message, amendment) if isinstance(form, AmendingForm) else message
 
     def options(self, delivery: str | None) -> tuple[object, ...] | None:
         if delivery is None:

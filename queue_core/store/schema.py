@@ -461,7 +461,19 @@ redelivery = _journal(
     _optional("not_before", Timestamp, "Not delivered again before; null: at once."),
     _optional("reason", Text, "Why the delivery failed."),
     _written_at(),
-    PrimaryKeyConstraint("queue_id", "offset", "count", "generation"),
+    _required(
+        "amended",
+        Integer,
+        "How often consumers added something to the message.",
+        server_default=text("0"),
+    ),
+    _optional(
+        "amendment",
+        BYTEA,
+        "All that consumers added to the message; null: nothing. The row with the highest "
+        "amended counts.",
+    ),
+    PrimaryKeyConstraint("queue_id", "offset", "count", "amended", "generation"),
     comment="Deliveries that failed.",
 )
 

@@ -40,10 +40,12 @@ INSERT_SETTLEMENTS: Final = """
         AS t (s, q, g, f, a, i, h)
 """
 INSERT_REDELIVERIES: Final = """
-    INSERT INTO howdah.redelivery (generation, queue_id, "offset", count, not_before, reason)
-    SELECT $1, q, o, c, n, r
-    FROM unnest($2::int8[], $3::int8[], $4::int4[], $5::timestamptz[], $6::text[])
-        AS t (q, o, c, n, r)
+    INSERT INTO howdah.redelivery
+        (generation, queue_id, "offset", count, not_before, reason, amended, amendment)
+    SELECT $1, q, o, c, n, r, a, b
+    FROM unnest($2::int8[], $3::int8[], $4::int4[], $5::timestamptz[], $6::text[], $7::int4[],
+                $8::bytea[])
+        AS t (q, o, c, n, r, a, b)
     ON CONFLICT DO NOTHING
 """
 INSERT_DUPLICATES: Final = """
@@ -100,9 +102,15 @@ def _insert_run(table: str, first: int = 1) -> str:
 
 
 def redelivery_row(
-    queue_id: int, offset: int, count: int, not_before: float | None, reason: str
+    queue_id: int,
+    offset: int,
+    count: int,
+    not_before: float | None,
+    reason: str,
+    amendment: tuple[int, bytes] | None = None,
 ) -> tuple[object, ...]:
-    return (queue_id, offset, count, utc(not_before), clean(reason))
+    amended, data = amendment or (0, None)
+    return (queue_id, offset, count, utc(not_before), clean(reason), amended, data)
 
 
 async def seal(

@@ -71,6 +71,9 @@ class QueueStore:
             chunk = await self._reader.read_range(queue.log, at, end, max(limit, 100))
             if not chunk:
                 break
+            if isinstance(queue, ClassicQueue) and queue.cursor.amendments:
+                for entry in chunk:
+                    self._reader.amend(entry, queue.cursor.amendments)
             found += [entry for entry in chunk if entry.offset not in settled]
             at = chunk[-1].offset + 1
         return found[:limit]
@@ -127,7 +130,7 @@ class QueueStore:
         log.remembers_ids = spec.dedup_window is not None
         if found is not None:
             source.delays = self.delays[log.queue_id] = found.delays.get(log.queue_id, {})
-        return ClassicQueue(
+        queue = ClassicQueue(
             spec,
             vhost.house,
             log,
@@ -136,6 +139,10 @@ class QueueStore:
             lease=0 if state is None else state.handed_out,
             failures=None if found is None else found.failures.get(log.queue_id),
         )
+        if found is not None:
+            queue.cursor.amendments.update(found.amendments.get(log.queue_id, {}))
+        source.amendments = queue.cursor.amendments
+        return queue
 
     async def _restore_priorities(
         self, connection: Reading, queue: ClassicQueue, ready: PriorityReady

@@ -111,7 +111,7 @@ class Writer:
         self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
     ) -> None:
         self._failures[cursor.queue_id, offset] = statements.redelivery_row(
-            cursor.queue_id, offset, count, not_before, reason
+            cursor.queue_id, offset, count, not_before, reason, cursor.amendments.get(offset)
         )
         self._wake.set()
 

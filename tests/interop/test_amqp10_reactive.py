@@ -282,8 +282,26 @@ def test_thousands_of_messages_arrive_once_and_in_order(shared_gateway: GatewayP
 # --- reconnecting
 
 
-def test_what_was_accepted_survives_kill_and_restart(gateway: GatewayProcess) -> None:
-    sender = Connections(gateway)().create_sender("queue://survives")
+def annotate(receiver: Any, **annotations: Any) -> None:
+    """Gives the oldest delivery back, with something added to its message."""
+    delivery = receiver.fetcher.unsettled.popleft()
+    delivery.local.failed = True
+    delivery.local.annotations = {proton.symbol(name): each for name, each in annotations.items()}
+    delivery.update(Delivery.MODIFIED)
+    delivery.settle()
+
+
+def test_what_was_accepted_or_annotated_survives_kill_and_restart(gateway: GatewayProcess) -> None:
+    connection = Connections(gateway)()
+    work = connection.create_sender("queue://annotated")
+    work.send(Message(body="work", annotations={proton.symbol("x-mine"): 1}))
+    worker = connection.create_receiver("queue://annotated", credit=1)
+    worker.receive()
+    annotate(worker, step="one", who=proton.uint(5))
+    worker.link.flow(1)
+    worker.receive()
+    annotate(worker, step="two")
+    sender = connection.create_sender("queue://survives")
     accepted = []
     for number in range(50):
         sender.send(Message(id=number, body="x"))
@@ -293,4 +311,9 @@ def test_what_was_accepted_survives_kill_and_restart(gateway: GatewayProcess) ->
     connections = Connections(gateway)
     receiver = connections().create_receiver("queue://survives", credit=100)
     assert [receiver.receive().id for _ in accepted] == accepted
+    again = connections().create_receiver("queue://annotated", credit=1).receive()
+    assert (again.body, again.delivery_count) == ("work", 2)
+    found = {str(name): value for name, value in again.annotations.items()}
+    assert (found["x-mine"], found["step"], found["who"]) == (1, "two", 5)
+    assert isinstance(again.annotations[proton.symbol("who")], proton.uint)
     connections.close()
