@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SETUP_STAMP := $(VENV)/.setup.stamp
 DEV_STAMP := $(VENV)/.setup-dev.stamp
-SOURCES := gateway protocols queue_core migrations spark_etl bench tests tools
+SOURCES := gateway protocols queue_core migrations spark_etl bench tests tools examples
 PROFILE_SECONDS ?= 30
 ARGS ?=
 

@@ -18,7 +18,7 @@ run() {  # run <name> <folders...>
     echo "--- $name ($*): exit $(cat "$logs/$name.status")"
 }
 
-run spark tests/etl tests/gateway &
+run spark tests/etl tests/gateway tests/examples &
 run peers tests/faults tests/interop tests/unit &
 run store tests/store tests/protocol tests/model &
 wait
