@@ -177,7 +177,14 @@ class Manager:
     def _make_vhost(self, name: str) -> None:
         def house(vhost: Vhost) -> House:
             return House(
-                name, self.clock, self.agenda, self._budget, self.counters, vhost, self.writer
+                name,
+                self.clock,
+                self.agenda,
+                self._budget,
+                self.counters,
+                vhost,
+                self.writer,
+                asyncio.get_running_loop().call_soon,
             )
 
         database = self._database

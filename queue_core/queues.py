@@ -32,6 +32,11 @@ EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something 
 Appends = list[tuple[Log, Entry]]
 
 
+def at_once(call: Callable[[], None]) -> None:
+    """For a house without an event loop."""
+    call()
+
+
 class Undertaker(Protocol):
     """Takes what leaves a queue without having been consumed."""
 
@@ -57,6 +62,9 @@ class House:
     counters: Counters
     undertaker: Undertaker
     journal: Journal
+    # Calls it once what is being read now has been read: what a chunk of bytes brings for one
+    # queue is handed out together.
+    soon: Callable[[Callable[[], None]], object] = at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +255,7 @@ class EphemeralQueue(CompetingQueue):
     def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
         super().__init__(spec, house, owner)
         self._next_offset = 0
+        self._is_pump_planned = False
         self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
 
         def ready(_: Cursor) -> Ready:
@@ -305,10 +314,19 @@ class EphemeralQueue(CompetingQueue):
         entry = self.entry(message, options)
         entry.offset = self._next_offset
         self._next_offset += 1
-        self.cursor.arrive([entry])
         if spec.max_length is not None or spec.max_bytes is not None or self._may_expire:
+            self.cursor.arrive([entry])
             self.on_arrival([entry])
+        else:
+            self.cursor.put([entry])
+            if not self._is_pump_planned:
+                self._is_pump_planned = True
+                self.house.soon(self._pump)
         return True
+
+    def _pump(self) -> None:
+        self._is_pump_planned = False
+        self.cursor.pump()
 
     def peek(self, start: int, limit: int) -> list[Entry]:
         """Those that are ready, from an offset on."""

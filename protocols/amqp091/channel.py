@@ -170,6 +170,13 @@ class Channel:
 
     # --- the end
 
+    def time_out(self) -> None:
+        """A delivery was not acknowledged in time, and has gone back: as in RabbitMQ, that is the
+        end of the channel, and not of the connection."""
+        if self.state is ChannelState.OPEN:
+            self.terms.counters.timed_out_channels += 1
+            self.terms.fail(self.number, Amqp091Error(ReplyCode.PRECONDITION_FAILED, TIMED_OUT))
+
     def fail(self, error: Amqp091Error, index: int) -> None:
         """Closes the channel with an error; the client has to agree before its number is free."""
         class_id, method_id = divmod(index, 1 << 16)
@@ -216,4 +223,8 @@ def _unknown_tag(tag: int) -> Amqp091Error:
     return Amqp091Error(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
 
+TIMED_OUT: Final = (
+    "delivery acknowledgement timed out: acknowledge sooner, or declare the queue with a longer "
+    "x-consumer-timeout"
+)
 MODES: Final = "cannot switch from {} to {} mode: open another channel"

@@ -131,6 +131,7 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         return
     if consumer.is_closed:
         raise QueueNotFound(f"queue '{name}' was deleted meanwhile; declare it first")
+    consumer.on_overdue = channel.time_out
     channel.consumers[tag] = consumer
     if not method.nowait:
         channel.send(BasicConsumeOk(tag))
@@ -269,6 +270,7 @@ async def get(channel: Channel, method: BasicGet) -> None:
     channel.delivery_tag += 1
     if not method.no_ack:
         channel.unacked[channel.delivery_tag] = delivery
+        delivery.consumer.on_overdue = channel.time_out
     queue = terms.vhost.queues.get(name)
     message = delivery.message
     answer = BasicGetOk(

@@ -19,6 +19,7 @@ from typing import Final
 from protocols.amqp091.arrivals import Arrival, Arrivals
 from protocols.amqp091.channel import Channel, ChannelState
 from protocols.amqp091.codec import decode_method
+from protocols.amqp091.consuming import settle
 from protocols.amqp091.content import KNOWN_FACTS, Facts, facts_of
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import BASIC
@@ -54,6 +55,7 @@ from protocols.amqp091.handshake import (
 )
 from protocols.amqp091.methods import (
     BasicAck,
+    BasicNack,
     BasicPublish,
     ChannelClose,
     ChannelCloseOk,
@@ -81,7 +83,7 @@ from protocols.amqp091.terms import Services, Terms, Tuning
 from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Verdict
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -265,7 +267,7 @@ class Machine:
                             position = after
                             continue
                 elif (
-                    index == _ACK_INDEX
+                    index in _SETTLING
                     and size == 13
                     and channel is not None
                     and channel.state is _OPEN
@@ -275,7 +277,11 @@ class Machine:
                     position = self._position = stop + 1
                     self._number, self._index = number, index
                     tag, multiple = _ACK.unpack_from(buffer, stop - 9)
-                    if multiple:
+                    if index == _NACK_INDEX:  # 2.5 us, 18 us through `_frame`
+                        self._settle_acked()
+                        verdict = RELEASED if multiple & 2 else REJECTED
+                        settle(channel, tag, verdict, multiple=bool(multiple & 1))
+                    elif multiple:
                         self._acked += channel.take_unacked(tag, multiple=True)
                     else:
                         self._acked.append(channel.take_one(tag))
@@ -383,6 +389,7 @@ class Machine:
             output=self.output,
             counters=self._counters,
             owner=self._owner,
+            fail=self._fail_from_outside,
         )
         self._counters.connections += 1
         self.output.send(0, ConnectionOpenOk())
@@ -529,6 +536,11 @@ class Machine:
 
     # --- errors and the end
 
+    def _fail_from_outside(self, number: int, error: Amqp091Error) -> None:
+        """For what no method of the client's has done."""
+        self._index = 0
+        self._fail(number, error)
+
     def _fail(self, number: int, error: Amqp091Error) -> None:
         channel = self.channels.get(number)
         log.info(
@@ -589,4 +601,6 @@ class Machine:
 
 _PUBLISH: Final = BasicPublish.index
 _ACK_INDEX: Final = BasicAck.index
+_NACK_INDEX: Final = BasicNack.index
+_SETTLING: Final = (_ACK_INDEX, _NACK_INDEX)  # of one layout
 _OPEN: Final = ChannelState.OPEN

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
@@ -52,6 +53,7 @@ class Terms:
     output: Output
     counters: Amqp091Counters
     owner: object  # tells this connection from others, for exclusive queues
+    fail: Callable[[int, Amqp091Error], None]  # ends a channel for what no method did
 
     @property
     def wants_cancel(self) -> bool:

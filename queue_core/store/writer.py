@@ -94,11 +94,13 @@ class Writer:
 
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
-        self._waiting_bytes += UNIT_COST
+        size = UNIT_COST
         for _, entry in unit.appends:
-            self._waiting_bytes += len(entry.message.body) + len(entry.message.native)
+            message = entry.message
+            size += len(message.body) + len(message.native)
         if unit.records:
-            self._waiting_bytes += unit.retained_bytes()
+            size += unit.retained_bytes()
+        self._waiting_bytes += size
         if self._waiting_bytes > self._buffer_bytes:
             self._room.clear()
         self._wake.set()

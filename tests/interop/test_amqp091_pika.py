@@ -432,6 +432,23 @@ def test_acknowledging_twice_closes_the_channel(channel: BlockingChannel) -> Non
     assert (code, "unknown delivery tag 1" in text) == (406, True)
 
 
+def test_a_message_that_is_not_acknowledged_in_time_closes_the_channel_alone(
+    connect: Connect,
+) -> None:
+    connection = connect()
+    slow, other = connection.channel(), connection.channel()
+    slow.queue_declare(queue := fresh("slow"), durable=True, arguments={"x-consumer-timeout": 1000})
+    slow.basic_publish("", queue, b"once")
+    slow.basic_consume(queue, lambda *_: None)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        slow.start_consuming()
+    assert caught.value.reply_code == 406
+    assert "x-consumer-timeout" in caught.value.reply_text
+    method, properties, body = get_until(other, queue, auto_ack=True)
+    assert (method.redelivered, body) == (True, b"once")
+    assert properties.headers == {"x-delivery-count": 1}
+
+
 def test_an_exclusive_queue_is_locked_to_others(
     connect: Connect,
 ) -> None:

@@ -105,12 +105,13 @@ class FakeServices:
         self.now = 1000.0
         self.users = OneUser()
         self.auth = Auth([self.users], [self.users])
+        self.agenda = Agenda()
         self.writer = FakeWriter()
         self.keeper = FakeKeeper()
         self.root = Vhost("/", self._house, self.writer, self.keeper, None)  # type: ignore[arg-type]
 
     def _house(self, vhost: Vhost) -> House:
-        return House("/", self.clock, Agenda(), Budget(1 << 24), Counters(), vhost, self.writer)
+        return House("/", self.clock, self.agenda, Budget(1 << 24), Counters(), vhost, self.writer)
 
     async def vhost(self, name: str) -> Vhost:
         if name != "/":

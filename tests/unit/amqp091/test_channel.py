@@ -19,6 +19,8 @@ from protocols.amqp091.methods import (
     BasicDeliver,
     BasicGet,
     BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
     BasicQos,
     BasicReturn,
     ChannelClose,
@@ -242,6 +244,59 @@ async def test_an_ack_of_many_frees_as_many_places_in_the_window() -> None:
     assert [each.delivery_tag for each in heard if isinstance(each, BasicDeliver)] == [1, 2, 3]
     heard = await talk.say(BasicAck(2, multiple=True))
     assert [each.delivery_tag for each in heard if isinstance(each, BasicDeliver)] == [4, 5]
+
+
+def delivered(heard: list[object]) -> list[tuple[int, bool]]:
+    return [
+        (each.delivery_tag, each.redelivered) for each in heard if isinstance(each, BasicDeliver)
+    ]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_a_nack_is_the_same_however_it_is_read(is_whole: bool) -> None:
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "q"), BasicQos(0, 3), published("q") * 4)
+    await talk.say(BasicConsume(0, "q", "c"))
+
+    async def say(method: BasicNack) -> list[object]:
+        data = method_frame(1, method)
+        if not is_whole:
+            await talk.receive(data[:9])
+            data = data[9:]
+        return await talk.say(data)
+
+    assert delivered(await say(BasicNack(2, requeue=True))) == [(4, True)]
+    assert delivered(await say(BasicNack(3, multiple=True, requeue=False))) == [(5, False)]
+    assert delivered(await say(BasicNack(0, multiple=True, requeue=True))) == [(6, True), (7, True)]
+    assert closes(await say(BasicNack(5))) == [(406, 60, 120)]
+
+
+async def test_a_delivery_that_is_not_acknowledged_in_time_ends_its_channel() -> None:
+    services = FakeServices()
+    talk = await Conversation(services).open()
+    declare = QueueDeclare(0, "q", arguments={"x-consumer-timeout": 1000})
+    await talk.say(declare, BasicQos(0, 2), published("q") * 3, BasicConsume(0, "q", "c"))
+    services.now += 0.5
+    await talk.say(BasicAck(1))
+    services.now += 0.6
+    services.agenda.run_due(services.now)
+    assert closes(talk.heard()) == [(406, 0, 0)]
+    assert talk.counters.timed_out_channels == 1
+    await talk.say(ChannelCloseOk())
+    heard = await talk.say(ChannelOpen(), BasicGet(0, "q"), BasicGet(0, "q"), BasicGet(0, "q"))
+    got = [each for each in heard if isinstance(each, BasicGetOk | BasicGetEmpty)]
+    assert [each.redelivered for each in got if isinstance(each, BasicGetOk)] == [True, True]
+    assert isinstance(got[-1], BasicGetEmpty)
+
+
+async def test_a_message_that_was_got_has_its_time_too() -> None:
+    services = FakeServices()
+    talk = await Conversation(services).open()
+    declare = QueueDeclare(0, "q", arguments={"x-consumer-timeout": 1000})
+    await talk.say(declare, published("q"), BasicGet(0, "q"))
+    services.now += 1.1
+    services.agenda.run_due(services.now)
+    assert closes(talk.heard()) == [(406, 0, 0)]
 
 
 async def test_channel_flow_stops_and_starts_the_deliveries() -> None:
