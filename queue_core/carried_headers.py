@@ -68,6 +68,8 @@ def packed(
             rank = table.rank(name)
             needs_list, last = needs_list or rank < last, rank
         found[name] = text
+    if (notes and TYPES in found) or (needs_list and REPEATED in found):
+        needs_list = True  # the publisher's own header of that name gives way to ours
     if needs_list:
         found[REPEATED] = [[name, value] for name, value in written]
     if notes:
@@ -76,9 +78,11 @@ def packed(
 
 
 def _is_special(name: str, value: Value, table: Table) -> bool:
-    if name in (TYPES, REPEATED) or not table.dialect.holds_name(name):
-        return True
-    return table.is_claimed(name, value)
+    if name == TYPES:
+        return read_notes(value) is not None
+    if name == REPEATED:
+        return _list_of(value) is not None
+    return not table.dialect.holds_name(name) or table.is_claimed(name, value)
 
 
 def note_of(name: str, kind: object, before: Sequence[Pair]) -> Note:
@@ -107,7 +111,7 @@ def unpacked(found: Mapping[str, Value], table: Table) -> Unpacked:
     notes = read_notes(found.get(TYPES))
     if notes is not None:
         rest = [pair for pair in rest if pair[0] != TYPES]
-    listed = _list_in(found)
+    listed = _list_of(found.get(REPEATED))
     if listed is not None:
         rest = [pair for pair in rest if pair[0] != REPEATED]
         if _agrees(listed, dict(rest), claimed, table):
@@ -117,8 +121,7 @@ def unpacked(found: Mapping[str, Value], table: Table) -> Unpacked:
     return Unpacked(apply_notes(rest, notes or ()), claimed, fields)
 
 
-def _list_in(found: Mapping[str, Value]) -> list[Pair] | None:
-    said = found.get(REPEATED)
+def _list_of(said: Value) -> list[Pair] | None:
     if not isinstance(said, list):
         return None
     if all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in said):
@@ -131,7 +134,7 @@ def _agrees(
 ) -> bool:
     """Whether the table says what the list says, as far as it can say it."""
     for name, value in dict(reversed(listed)).items():
-        if name in claimed or _is_special(name, value, table):
+        if name in (TYPES, REPEATED) or name in claimed or _is_special(name, value, table):
             continue
         if name not in rest or rest[name] != value:
             return False
@@ -146,7 +149,7 @@ def read_notes(text: Value) -> list[Note] | None:
         notes = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(notes, list) or not all(_is_note(note) for note in notes):
+    if not isinstance(notes, list) or not notes or not all(_is_note(note) for note in notes):
         return None
     return notes
 

@@ -22,8 +22,8 @@ def _calendar_time(value: object) -> datetime | None:
     return value if isinstance(value, datetime) else None
 
 
-CLUSTER_ID: Final = "x-cluster-id"
-TIMESTAMP: Final = "x-timestamp"
+CLUSTER_ID: Final = "x-amqp091-cluster-id"
+TIMESTAMP: Final = "x-amqp091-timestamp"
 
 READING: Final = (
     #       property            canonical           conversion

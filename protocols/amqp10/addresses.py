@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
+from queue_core.errors import InvalidTopic
 from queue_core.message import TOPIC_EXCHANGE
 from queue_core.topics import dotted, filter_tokens, levels_of
 
@@ -121,7 +122,7 @@ def reply_key(address: str) -> str:
     the address itself where none does."""
     try:
         found = parse(address)
-    except Amqp10Error:
+    except (Amqp10Error, InvalidTopic):
         return address
     match found:
         case QueueAddress():
@@ -132,6 +133,12 @@ def reply_key(address: str) -> str:
             return address
         case NameAddress():
             return found.name if "/" not in found.name else pattern_of_name(found.name)
+
+
+def reply_address_of(key: str) -> str:
+    """The other way: the bare name, which is the queue of that name or else a topic. One that would
+    be read as something else is a queue's, written out."""
+    return key if reply_key(key) == key else queue_address(key)
 
 
 def pattern_of_name(name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from protocols.amqp10.addresses import reply_key, topic_address
+from protocols.amqp10.addresses import reply_address_of, reply_key, topic_address
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
@@ -85,7 +85,7 @@ WRITING: Final = (
     Writing(
         "reply_to",
         "reply-to",
-        as_it_is,
+        reply_address_of,
         note=f"as `{REPLY_ADDRESS}` has it, else the bare name: the queue of that name, or a topic "
         "(with a slash inside a word: `/exchanges/amq.topic/:key`)",
     ),
@@ -177,15 +177,15 @@ def _taken(pairs: list[Pair], name: str, is_ours: Callable[[Value], bool]) -> An
 
 
 def _reply_address(key: str, queues: Container[str] | None) -> str:
-    """A bare name is the queue of that name, or a topic in either form; with a slash inside a
-    word of a topic, it would be read as another one."""
-    if "/" in key and queues is not None and key not in queues:
+    """A bare name is the queue of that name, or a topic in either form; with a slash inside a word,
+    it would be read as another one."""
+    if queues is not None and reply_key(key) != key and key not in queues:
         return topic_address(key)
-    return key
+    return reply_address_of(key)
 
 
 def _leads_to(value: Value, key: str | None) -> bool:
-    return isinstance(value, str) and value != key and reply_key(value) == key
+    return isinstance(value, str) and reply_key(value) == key
 
 
 def _restore_aliases(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocols.amqp10.addresses import reply_key
+from protocols.amqp10.addresses import reply_address_of, reply_key
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
@@ -239,7 +239,7 @@ def canonical(shape: Shape) -> Properties:
         else:
             values[rule.field] = read
     reply_to = contents.properties.get("reply-to")
-    if isinstance(reply_to, str) and values["reply_to"] != reply_to:
+    if isinstance(reply_to, str) and reply_address_of(str(values["reply_to"])) != reply_to:
         carried.append((REPLY_ADDRESS, str(reply_to)))
     headers: list[Pair] = []
     if contents.annotations or contents.application:
@@ -257,7 +257,11 @@ def _headers(contents: Contents, values: dict[str, object]) -> list[Pair]:
     for name in twice:
         found[name] = application[name]
     created = contents.properties.get("creation-time")
-    table = headers_table(lambda name: name in annotations, contents.properties, created)
+
+    def in_annotations(name: str) -> bool:
+        return name in annotations or (name not in application and is_annotation(name))
+
+    table = headers_table(in_annotations, contents.properties, created)
     headers, claimed, notes = unpacked(found, table)
     del notes  # all ids have their types here
     headers += [(name, annotations[name]) for name in twice]

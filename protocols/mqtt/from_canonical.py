@@ -17,8 +17,10 @@ from protocols.mqtt.to_canonical import (
     CARRIED,
     ORDER,
     QUEUE_PREFIX,
+    TOPIC_SCHEME,
     USER,
     correlation,
+    needs_address,
     reply_address,
     user_priority,
 )
@@ -30,6 +32,7 @@ from queue_core.carried_headers import (
     TYPES,
     Note,
     Pair,
+    read_notes,
     says_utf8,
 )
 from queue_core.conversion import Envelope, Writing, as_it_is
@@ -140,7 +143,7 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
     said = message.properties
     headers = list(said.headers)
     notes: list[Note] = []
-    found: dict[str, Any] = {"payload_format": _text_flag(said, headers, message.body)}
+    found: dict[str, Any] = {"payload_format": _text_flag(said, headers, message.body, notes)}
     too_long: list[Entry] = []
     for rule in WRITING:
         value = getattr(said, rule.field)
@@ -155,7 +158,7 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
         if note is not None:
             notes.append({"field": rule.field, **note})
     entries = _entries(message, said, headers) + too_long
-    user = _written(entries, notes)
+    user = _user(entries, notes)
     if message.publisher is not None:
         user += _parts(PUBLISHER, message.publisher.replace("\0", "\ufffd"))
     if notes:
@@ -163,15 +166,20 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
     return PropertySet(user=tuple(user), **found)
 
 
-def _text_flag(said: Properties, headers: list[Pair], body: bytes) -> int | None:
+def _text_flag(said: Properties, headers: list[Pair], body: bytes, notes: list[Note]) -> int | None:
     """Taken off the headers. A body that is no text is not said to be one [MQTT-3.3.2-4]."""
     for place, (name, value) in enumerate(headers):
-        if name == TEXT_FLAG and isinstance(value, int) and value in (0, 1):
-            if value == 1 and not is_text(body):
-                return None
+        if name != TEXT_FLAG or not isinstance(value, int) or value not in (0, 1):
+            continue
+        if value == 0 or is_text(body):
             del headers[place]
             return None if value is False else int(value)
-    return 1 if says_utf8(said.content_type) and is_text(body) else None
+    if not says_utf8(said.content_type):
+        return None
+    if is_text(body):
+        return 1
+    notes.append({"field": TEXT_FLAG})  # it is not left open, but cannot be said
+    return None
 
 
 def is_text(body: bytes) -> bool:
@@ -187,8 +195,12 @@ def _property(
 ) -> tuple[str | bytes, Note | None]:
     """What is written, and what has to be noted of it."""
     if rule.field == "reply_to":
+        is_told = any(name == REPLY_ADDRESS for name, _ in headers)
         topic = _response_topic(value, headers, is_queue)
-        return topic, None if reply_address(topic) == value else {"was": value}
+        if reply_address(topic) != value:
+            return topic, {"was": value}
+        is_whole = is_told or not needs_address(topic)
+        return topic, None if is_whole else {}  # nobody wrote more of it than the key
     if rule.field == "correlation_id":
         data = octets(value)
         return data, None if correlation(data) == value else {"type": _id_type(value)}
@@ -202,11 +214,12 @@ def _id_type(value: type_of_id) -> str:
 
 def _response_topic(key: str, headers: list[Pair], is_queue: bool) -> str:
     for place, (name, value) in enumerate(headers):
-        if name != REPLY_ADDRESS or not isinstance(value, str) or "\0" in value:
-            continue
-        if value == QUEUE_PREFIX + key and reply_address(value) == key:
-            del headers[place]
-            return value
+        if name == REPLY_ADDRESS and value in (QUEUE_PREFIX + key, TOPIC_SCHEME + slashed(key)):
+            topic = str(value).removeprefix(TOPIC_SCHEME)
+            if "\0" not in topic and reply_address(topic) == key:
+                if needs_address(topic):  # else our reader would not say it again
+                    del headers[place]
+                return topic
     if is_queue and "/" not in key and "\0" not in key:
         return QUEUE_PREFIX + key
     return slashed(key)
@@ -277,17 +290,34 @@ def _ordered(entries: list[Entry], order: list[str]) -> list[Entry]:
     return first + [entry for entry in entries if id(entry) not in taken]
 
 
-def _written(entries: list[Entry], notes: list[Note]) -> list[tuple[str, str]]:
+def _user(entries: list[Entry], notes: list[Note]) -> list[tuple[str, str]]:
+    """The user properties; adds to the notes. A publisher's own property that is named as the notes
+    are keeps its name where there are none."""
+    own = [str(entry.value) for entry in entries if entry.name == TYPES]
+    if own and not notes and read_notes("".join(own)) is None:
+        user, added = _written(entries, (PUBLISHER,))
+        if not added:
+            return user
+    user, added = _written(entries, (PUBLISHER, TYPES))
+    notes += added
+    return user
+
+
+def _written(
+    entries: list[Entry], gateway_names: tuple[str, ...]
+) -> tuple[list[tuple[str, str]], list[Note]]:
     user: list[tuple[str, str]] = []
+    notes: list[Note] = []
     counts: dict[str, int] = {}
     for entry in entries:
         value, kind = separated(entry.value, DIALECT)
         text, kind = str(value), kind if kind is not None else entry.kind
         name = entry.name
         note: Note = {} if kind is None else {"type": kind}
-        if "\0" in name or len(name.encode()) > wire.MAX_LENGTH or name in (TYPES, PUBLISHER):
-            note["was"] = name
-            name = _holdable(name)
+        if name in gateway_names:
+            note["was"], name = name, f"{name}-header"
+        elif "\0" in name or len(name.encode()) > wire.MAX_LENGTH:
+            note["was"], name = name, _holdable(name)
         parts = _parts(name, text)
         nth = counts.get(name, 0)
         if len(parts) > 1:
@@ -300,13 +330,11 @@ def _written(entries: list[Entry], notes: list[Note]) -> list[tuple[str, str]]:
             notes.append({"name": name, **({"nth": nth} if nth else {}), **note})
         counts[name] = nth + len(parts)
         user += parts
-    return user
+    return user, notes
 
 
 def _holdable(name: str) -> str:
-    """A name that MQTT can write, and that is none of the gateway's own."""
-    if name in (TYPES, PUBLISHER):
-        return f"{name}-header"
+    """As much of a name as MQTT can write."""
     name = name.replace("\0", "\ufffd")
     return name.encode()[: wire.MAX_LENGTH].decode(errors="ignore")
 

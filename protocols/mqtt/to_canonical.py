@@ -31,6 +31,7 @@ from queue_core.topics import dotted
 from queue_core.typed_text import identifier, restored, text_of, time_of, typed_identifier
 
 QUEUE_PREFIX: Final = "$queue/"
+TOPIC_SCHEME: Final = "topic://"
 ORDER: Final = "x-user-property-order"  # names, where the order is not the one that we would write
 
 
@@ -47,6 +48,11 @@ def reply_address(topic: str) -> str:
     leads there from the default exchange."""
     name = topic.removeprefix(QUEUE_PREFIX)
     return name if name != topic and "/" not in name else dotted(topic)
+
+
+def needs_address(topic: str) -> bool:
+    """Whether the key of a response topic could be read as something else."""
+    return topic.startswith(QUEUE_PREFIX) or "." in topic
 
 
 def priority(text: str) -> int | None:
@@ -75,8 +81,8 @@ READING: Final = (
         "response_topic",
         "reply_to",
         reply_address,
-        note=f"`$queue/NAME` is the queue, and travels as `{REPLY_ADDRESS}` beside it; any other "
-        "topic is its key, with dots",
+        note="`$queue/NAME` is the queue's name, any other topic its key, with dots; where the key "
+        f"could be read as something else, the header `{REPLY_ADDRESS}` is the whole address",
     ),
     Reading(
         "correlation_data",
@@ -119,16 +125,28 @@ def canonical(found: PropertySet) -> Properties:
         else:
             values[rule.field] = rule.convert(value)
     if found.payload_format is None and says_utf8(found.content_type):
-        headers.append((TEXT_FLAG, False))
+        headers += _left_open(said.notes or ())
     if said.notes:
         _apply_field_notes(found, values, said.notes)
     topic = found.response_topic
-    if topic is not None and topic.startswith(QUEUE_PREFIX):
-        is_said = any(name == REPLY_ADDRESS for name, _ in headers)
-        if not is_said and values["reply_to"] != dotted(topic):
-            headers.append((REPLY_ADDRESS, topic))
+    if topic is not None and needs_address(topic):
+        headers += _whole_address(topic, values["reply_to"], headers, said.notes or ())
     values.pop("priority", None)  # the message has it
     return Properties(headers=tuple(headers), **values)
+
+
+def _left_open(notes: Sequence[Note]) -> list[Pair]:
+    """Nobody said that the payload is text, although the content type does."""
+    is_known = any(note.get("field") == TEXT_FLAG for note in notes)
+    return [] if is_known else [(TEXT_FLAG, False)]
+
+
+def _whole_address(topic: str, key: str, headers: list[Pair], notes: Sequence[Note]) -> list[Pair]:
+    if any(name == REPLY_ADDRESS for name, _ in headers):
+        return []
+    if any(note.get("field") == "reply_to" for note in notes):
+        return []
+    return [(REPLY_ADDRESS, topic if key != dotted(topic) else TOPIC_SCHEME + topic)]
 
 
 def _apply_field_notes(found: PropertySet, values: dict[str, Any], notes: Sequence[Note]) -> None:

@@ -154,7 +154,7 @@ def test_canonical_properties_are_read_from_the_wire() -> None:
         user_id="u",
         group_id="g",
         created_at=moment,
-        headers=(("a", 1), ("x-cluster-id", "cl")),
+        headers=(("a", 1), ("x-amqp091-cluster-id", "cl")),
     )
 
 

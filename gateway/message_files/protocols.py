@@ -1,0 +1,33 @@
+"""The protocols by the names that `howdah convert` knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.message_files import amqp091, amqp10, mqtt, sql
+from gateway.message_files.document import Document
+from queue_core.message import Message
+
+
+class Ends(NamedTuple):
+    """Both ends of a protocol."""
+
+    title: str
+    read: Callable[[Document, float], Message]  # what a publisher sends
+    write: Callable[[Message, float], Document]  # what a consumer gets
+
+
+PROTOCOLS: Final = {
+    "mqtt311": Ends("MQTT 3.1.1", mqtt.read_3, mqtt.write_3),
+    "mqtt5": Ends("MQTT 5", mqtt.read_5, mqtt.write_5),
+    "amqp091": Ends("AMQP 0.9.1", amqp091.read, amqp091.write),
+    "amqp10": Ends("AMQP 1.0", amqp10.read, amqp10.write),
+    "sql": Ends("SQL", sql.read, sql.write),
+}
+
+
+def converted(found: Document, source: str, target: str, now: float = 0.0) -> Document:
+    """What a consumer of the one protocol gets of a message of the other. Raises
+    MessageFileError."""
+    return PROTOCOLS[target].write(PROTOCOLS[source].read(found, now), now)

@@ -1,0 +1,98 @@
+"""Whatever way a message takes through the protocols, it comes back as it was sent.
+
+A trip is what clients make of it: each consumes the message and publishes it again, with all that
+it got. What comes back is compared with what a consumer gets who was there from the beginning.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import permutations
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.message_files.protocols import PROTOCOLS
+from queue_core.message import Message
+from tests.unit.interop.strategies import MESSAGES, Document
+
+TRIPS = [
+    (first, *others, first)
+    for count in (1, 2)
+    for first, *others in permutations(MESSAGES, count + 1)
+]
+
+
+def republished(document: Document, protocol: str) -> Document:
+    """As a client publishes what it got: to where it was, without what was said of the delivery."""
+    if protocol != "amqp10":
+        return document
+    annotations = dict(document["message-annotations"])
+    exchange, key = annotations["x-exchange"], annotations["x-routing-key"]
+    if exchange:
+        address = f"/exchanges/{quote(exchange, safe='')}/{quote(key, safe='')}"
+    else:
+        address = f"/queues/{quote(key or 'nameless', safe='')}"
+    header = {k: v for k, v in document["header"].items() if k in ("durable", "priority", "ttl")}
+    return {**document, "address": address, "header": header}
+
+
+def consumed(message: Message, protocol: str) -> Document:
+    return PROTOCOLS[protocol].write(message, 0.0)
+
+
+def trip(document: Document, *protocols: str) -> tuple[Document, Document]:
+    """What a consumer gets at the beginning, and at the end."""
+    message = PROTOCOLS[protocols[0]].read(document, 0.0)
+    first = consumed(message, protocols[0])
+    for protocol in protocols[1:-1]:
+        got = consumed(message, protocol)
+        message = PROTOCOLS[protocol].read(republished(got, protocol), 0.0)
+    return first, consumed(message, protocols[-1])
+
+
+def typed(value: Any) -> Any:
+    """Tells 1 from true and 1.0."""
+    if isinstance(value, dict):
+        return {name: typed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [typed(item) for item in value]
+    if isinstance(value, datetime):
+        return value
+    return type(value).__name__, repr(value)
+
+
+STAMPED = ("x-publisher-id", "x-exchange", "x-routing-key")
+
+
+def content(document: Document) -> Any:
+    """What the publisher said: without where it went (an exchange is no part of a topic), and
+    without what the gateway stamps on it."""
+    left = {k: v for k, v in document.items() if k not in ("exchange", "routing-key", "topic")}
+    notes = left.pop("message-annotations", {})
+    if "ttl" in left.get("header", {}):  # MQTT counts in whole seconds
+        left["header"] = {**left["header"], "ttl": left["header"]["ttl"] // 1000}
+    said = dict(left.pop("properties", {}))
+    headers = said.pop("headers", None) or {}
+    user = said.pop("user-properties", [])
+    return typed(
+        [
+            left,
+            said,
+            {name: value for name, value in headers.items() if name not in STAMPED},
+            {name: value for name, value in notes.items() if name not in STAMPED},
+            [pair for pair in user if pair[0] not in STAMPED],
+        ]
+    )
+
+
+@pytest.mark.parametrize("way", TRIPS, ids=" > ".join)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_message_comes_back_as_it_was(way: tuple[str, ...], data: st.DataObject) -> None:
+    document = data.draw(MESSAGES[way[0]])
+    first, last = trip(document, *way)
+    assert content(last) == content(first)
