@@ -28,7 +28,7 @@ from protocols.mqtt.packets import (
     PubRel,
     Version,
 )
-from protocols.mqtt.properties import FACTS, published_qos
+from protocols.mqtt.properties import FACTS, native_of, published_qos
 from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.reasons import MqttError, ReasonCode
@@ -162,7 +162,7 @@ def check_same(raw: bytes, version: Version) -> None:
         facts = FACTS.of(packet.raw_properties)
         assert message.topic == packet.topic
         assert message.body == packet.payload
-        assert message.native == facts.native
+        assert message.native == native_of(facts.native, packet.qos, False)
         assert published_qos(message) == packet.qos
         assert not packet.retain
         assert facts.alias is None
