@@ -173,6 +173,25 @@ def take_hot(
             work += 1
             publishing.enqueue(known, data[at:end], packet_id, native)
             continue
+        if (
+            known.is_live
+            and end + 4 <= size
+            and data[end] == head
+            and head != PUBLISH_2
+            and not native
+            and not inbound.answers
+        ):
+            run = publishing.hand_over_run(known, data, position, start, topic_end, end, limit)
+            if run is not None:
+                count = len(run.marks)
+                received += count
+                work += count * len(route)
+                if packet_id:
+                    for mark in run.marks:
+                        at = position + mark
+                        acknowledgements.append(b"\x40\x02" + data[at : at + 2])
+                position = run.end
+                continue
         received += 1
         work += len(route)
         if packet_id == 0:
