@@ -3,7 +3,9 @@
     python -m bench.etl --messages 1000000 --url postgresql://...
 
 Fills a stream (by SQL, as the gateway would store it), then reads it to `noop` and exports it, with
-one partition and with two. Without --url it runs a private PostgreSQL.
+one partition and with two, in turns. Ratios are those of the medians; `cpu_us` is the processor
+time of Spark and PostgreSQL together for each row, which other work on the machine hardly changes.
+Without --url it runs a private PostgreSQL; with it, `cpu_us` is Spark's alone.
 """
 
 from __future__ import annotations
@@ -11,16 +13,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import shutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from bench.processes import cpu_seconds
+from gateway.embedded_postgres import EmbeddedPostgres
 from queue_core.store import migration
 from spark_etl.connection import jdbc_options
 from spark_etl.export import ExportSettings, export
@@ -72,58 +82,87 @@ def bare_read(spark: SparkSession, url: str, queue: int, messages: int, parts: i
     frame.write.format("noop").mode("overwrite").save()
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One read or export of everything."""
+
+    seconds: float
+    cpu_seconds: float
 
 
-def measure(url: str, messages: int, rounds: int) -> dict[str, float]:
-    """Rows a second of each; the best of the rounds, taken in turns."""
+class Stopwatch:
+    """Times work, and what Spark and PostgreSQL spend on it."""
+
+    def __init__(self, processes: list[int]) -> None:
+        self._processes = processes
+        self.runs: dict[str, list[Run]] = defaultdict(list)
+
+    def time(self, name: str, work: Callable[[], object]) -> None:
+        cpu, began = self._cpu(), time.perf_counter()
+        work()
+        seconds = time.perf_counter() - began
+        self.runs[name].append(Run(seconds, self._cpu() - cpu))
+
+    def _cpu(self) -> float:
+        return sum(cpu_seconds(pid, children=True) for pid in self._processes)
+
+
+def measure(url: str, messages: int, rounds: int, servers: list[int]) -> dict[str, list[Run]]:
+    """Reads and exports in turns, after one of each to warm up."""
     queue = asyncio.run(fill(url, messages))
     spark = local_session("howdah bench", cores=2)
-    best: dict[str, float] = {}
+    jvm: Any = spark._jvm
+    watch = Stopwatch([int(jvm.java.lang.ProcessHandle.current().pid()), *servers])
     with tempfile.TemporaryDirectory(prefix="howdah-bench-") as folder:
-        bare_read(spark, url, queue, min(messages, 10_000), 2)  # the JVM warms up
-        for number in range(rounds):
+        targets = (Path(folder) / str(number) for number in count())
+
+        def export_all(parts: int) -> None:
+            target = next(targets)
+            export(spark, url, [QUEUE], ExportSettings(target, messages, parts))
+            shutil.rmtree(target)
+
+        for parts in (2, 1):
+            bare_read(spark, url, queue, messages, parts)
+            export_all(parts)
+        for _ in range(rounds):
             for parts in (1, 2):
-                settings = ExportSettings(Path(folder) / f"{number}-{parts}", messages, parts)
-                runs = {
-                    f"bare_{parts}": lambda parts=parts: bare_read(
-                        spark, url, queue, messages, parts
-                    ),
-                    f"export_{parts}": lambda settings=settings: export(
-                        spark, url, [QUEUE], settings
-                    ),
-                }
-                for name, work in runs.items():
-                    best[name] = max(best.get(name, 0.0), messages / timed(work))
+                watch.time(f"bare_{parts}", partial(bare_read, spark, url, queue, messages, parts))
+                watch.time(f"export_{parts}", partial(export_all, parts))
     spark.stop()
-    return best
+    return watch.runs
+
+
+def report(messages: int, runs: dict[str, list[Run]]) -> dict[str, object]:
+    rates = {name: messages / median(r.seconds for r in each) for name, each in runs.items()}
+    costs = {name: median(r.cpu_seconds for r in each) / messages for name, each in runs.items()}
+    return {
+        "messages": messages,
+        "rows_per_s": {name: round(rate) for name, rate in rates.items()},
+        "cpu_us": {name: round(cost * 1e6, 2) for name, cost in costs.items()},
+        "export_to_bare_1": round(rates["export_1"] / rates["bare_1"], 2),
+        "export_to_bare_2": round(rates["export_2"] / rates["bare_2"], 2),
+        "export_2_to_1": round(rates["export_2"] / rates["export_1"], 2),
+        "bare_to_export_cpu_1": round(costs["bare_1"] / costs["export_1"], 2),
+        "bare_to_export_cpu_2": round(costs["bare_2"] / costs["export_2"], 2),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--url", help="an empty database (default: a private PostgreSQL)")
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.url:
-        found = measure(options.url, options.messages, options.rounds)
+        found = measure(options.url, options.messages, options.rounds, [])
     else:
-        from gateway.embedded_postgres import EmbeddedPostgres
-
         with tempfile.TemporaryDirectory(prefix="howdah-bench-") as folder:
             Path(folder).chmod(0o711)
             with EmbeddedPostgres(Path(folder) / "data") as server:
-                found = measure(server.url, options.messages, options.rounds)
-    figures = {name: round(rate) for name, rate in found.items()}
-    ratios = {
-        "export_to_bare_1": round(found["export_1"] / found["bare_1"], 2),
-        "export_to_bare_2": round(found["export_2"] / found["bare_2"], 2),
-        "export_2_to_1": round(found["export_2"] / found["export_1"], 2),
-    }
-    print(json.dumps({"messages": options.messages, "rows_per_s": figures, **ratios}))
+                found = measure(server.url, options.messages, options.rounds, [server.pid])
+    print(json.dumps(report(options.messages, found)))
     return 0
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.archive import archive, waiting_segments
-from spark_etl.database import explained, place
+from spark_etl.database import connected, explained, place
 from spark_etl.errors import EtlError
 from spark_etl.export import BATCH_MESSAGES, ExportSettings, export, plan_export
 from spark_etl.messages import CONNECTIONS
+from spark_etl.queues import count_queues
 from spark_etl.replay import RATE, ReplaySettings, plan_replay, replay
 from spark_etl.report import Minute, page
 from spark_etl.runtime import session
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 URL_VARIABLE: Final = "HOWDAH_ETL_URL"
+PRIMARY_VARIABLE: Final = "HOWDAH_ETL_CHECKPOINT_URL"
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
@@ -119,16 +121,18 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--batch-messages", type=_positive, default=BATCH_MESSAGES, metavar="N",
         help=f"most messages of one batch and one snapshot (default: {BATCH_MESSAGES})",
     )  # fmt: skip
-    _add_connections(parser)
-    parser.add_argument(
-        "--checkpoint-url", metavar="URL", help="the primary, when --url is a standby"
-    )
-
-
-def _add_connections(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connections", type=_positive, default=CONNECTIONS, metavar="N",
         help=f"most JDBC connections at once (default: {CONNECTIONS})",
+    )  # fmt: skip
+    _add_primary(parser)
+
+
+def _add_primary(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint-url", metavar="URL", default=os.environ.get(PRIMARY_VARIABLE),
+        help="the primary, where it is noted what was done, when --url is a standby "
+        f"(default: {PRIMARY_VARIABLE})",
     )  # fmt: skip
 
 
@@ -164,6 +168,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", help="name of this replay; one of the same name goes on where it stopped"
     )
+    _add_primary(parser)
 
 
 def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
@@ -174,10 +179,11 @@ def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
     else:
         source = ParquetSource(options.parquet, options.queue, bounds, options.vhost)
     settings = ReplaySettings(options.into, options.vhost, options.rate, options.name)
+    primary = options.checkpoint_url or options.url
     if options.dry_run:
-        print(plan_replay(spark, options.url, source, settings))
+        print(plan_replay(spark, primary, source, settings))
         return
-    count = replay(spark, options.url, source, settings)
+    count = replay(spark, primary, source, settings)
     print(f"{count} messages published into {options.into}")
 
 
@@ -193,7 +199,9 @@ def _stats(spark: SparkSession, options: argparse.Namespace) -> None:
     if target.exists():
         raise EtlError(f"{target} exists: name a new directory")
     if options.dry_run:
-        print(f"figures of all durable queues -> {target}/minutes and {target}/report.html")
+        with connected(spark, options.url) as database:
+            queues = count_queues(database)
+        print(f"figures of {queues} queues -> {target}/minutes and {target}/report.html")
         return
     with held_snapshot(spark, options.url) as snapshot, explained(place(options.url)):
         read_stats(spark, options.url, snapshot).coalesce(1).write.parquet(str(target / "minutes"))
@@ -210,14 +218,18 @@ def _stats(spark: SparkSession, options: argparse.Namespace) -> None:
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="archive directory")
+    _add_primary(parser)
 
 
 def _archive(spark: SparkSession, options: argparse.Namespace) -> None:
     if options.dry_run:
-        for segment in waiting_segments(spark, options.url):
+        found = waiting_segments(spark, options.url)
+        for segment in found:
             print(f"{segment} -> {options.to}")
+        if not found:
+            print("no segment waits for archive")
         return
-    done = archive(spark, options.url, options.to)
+    done = archive(spark, options.url, options.to, checkpoint_url=options.checkpoint_url)
     print(f"{len(done)} segments, {sum(s.messages for s in done)} messages -> {options.to}")
 
 

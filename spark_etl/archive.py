@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_etl.checkpoints import only_archive
 from spark_etl.connection import jdbc_options
-from spark_etl.database import connected, explained, place
+from spark_etl.database import connected, explained, place, refuse_standby
 from spark_etl.errors import EtlError
-from spark_etl.export import with_day
 from spark_etl.files import load, sync, write_new
 from spark_etl.messages import COLUMNS, SCHEMA, fetch_rows
+from spark_etl.parquet import write_messages
 from spark_etl.progress import Progress, finished_share
 from spark_etl.snapshot import Snapshot, held_snapshot, join_statement
 
@@ -37,7 +38,6 @@ MARKER: Final = "_howdah-archive.json"
 STEPS: Final = ("written", "counted", "synced", "published", "confirmed")
 _MANIFESTS: Final = "_manifest"
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
-_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended('howdah.etl|archive', 0))"
 _WAITING: Final = """
     SELECT s.id, s.messages, s.bytes FROM howdah.segment s
     JOIN howdah.archive_mark m ON m.queue_id = coalesce(s.queue_id, 0)
@@ -68,21 +68,24 @@ def archive(
     url: str,
     directory: Path,
     *,
+    checkpoint_url: str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[Segment]:
-    """Archives all that waits; the segments that it confirmed."""
+    """Archives all that waits; the segments that it confirmed, on the primary."""
     root = directory.absolute()
-    with connected(spark, url) as database:
-        if not database.value(_LOCK):
-            raise EtlError("another archive job runs on this database: wait for it")
-        _prepare(root, database.value(_SYSTEM))
-        found = [Segment(**row) for row in database.fetch(_WAITING)]
+    with connected(spark, checkpoint_url or url) as primary, only_archive(primary):
+        refuse_standby(primary, checkpoint_url or url)
+        _prepare(root, primary.value(_SYSTEM))
+        # A standby may not have heard yet of what was confirmed, nor of what was sealed last.
+        here = {segment.id for segment in waiting_segments(spark, url)}
+        waiting = [Segment(**row) for row in primary.fetch(_WAITING)]
+        found = [segment for segment in waiting if segment.id in here]
         progress = Progress("archive", sum(segment.messages for segment in found))
         for segment in found:
             with progress.batch(str(segment), segment.messages, finished_share(spark)):
                 _archive(spark, url, root, segment, on_step)
             location = root / f"segment={segment.id}"
-            database.execute(_CONFIRM, segment.id, location.as_uri())
+            primary.execute(_CONFIRM, segment.id, location.as_uri())
             on_step("confirmed")
     return found
 
@@ -115,7 +118,7 @@ def _archive(
         expected = snapshot.database.value(_COUNT, segment.id)
         with explained(place(url)):
             frame = read_segment(spark, url, snapshot, segment)
-            with_day(frame).write.partitionBy("day").parquet(str(target))
+            write_messages(frame, target)
     on_step("written")
     files = sorted(target.rglob("*.parquet"))
     _check(target, files, expected)

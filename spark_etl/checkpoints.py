@@ -21,6 +21,7 @@ _READ: Final = """
 """
 _NOTE: Final = "SELECT howdah.note_checkpoint(?, ?, ?, ?, ?)"
 _KEY: Final = "hashtextextended(concat_ws('|', 'howdah.etl', ?, ?, ?::text), 0)"
+_ALL_QUEUES: Final = 0
 
 # The session of a job that was killed may take a moment to end.
 LOCK_SECONDS: Final = 10.0
@@ -54,16 +55,32 @@ class Ledger:
     @contextmanager
     def locked(self, patience: float = LOCK_SECONDS) -> Iterator[None]:
         """Nobody else runs the same while the block lasts."""
-        key = (self.job, self.target, self.queue_id)
-        deadline = time.monotonic() + patience
-        while not self.database.value(f"SELECT pg_try_advisory_lock({_KEY})", *key):
-            if time.monotonic() >= deadline:
-                raise EtlError(
-                    f"another {self.job} of this queue to {self.target} is running: wait for it, "
-                    "or end it (application_name 'howdah spark_etl' in pg_stat_activity)"
-                )
-            time.sleep(_PAUSE_SECONDS)
-        try:
+        what = f"{self.job} of this queue to {self.target}"
+        with _locked(self.database, (self.job, self.target, self.queue_id), what, patience):
             yield
-        finally:
-            self.database.execute(f"SELECT pg_advisory_unlock({_KEY})", *key)
+
+
+@contextmanager
+def only_archive(database: Database, patience: float = LOCK_SECONDS) -> Iterator[None]:
+    """Nobody else archives this database while the block lasts."""
+    key = ("archive", "", _ALL_QUEUES)
+    with _locked(database, key, "archive of this database", patience):
+        yield
+
+
+@contextmanager
+def _locked(
+    database: Database, key: tuple[str, str, int], what: str, patience: float
+) -> Iterator[None]:
+    deadline = time.monotonic() + patience
+    while not database.value(f"SELECT pg_try_advisory_lock({_KEY})", *key):
+        if time.monotonic() >= deadline:
+            raise EtlError(
+                f"another {what} is running: wait for it, or end it "
+                "(application_name 'howdah spark_etl' in pg_stat_activity)"
+            )
+        time.sleep(_PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        database.execute(f"SELECT pg_advisory_unlock({_KEY})", *key)

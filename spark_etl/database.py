@@ -33,6 +33,8 @@ _ADVICE: Final = {
     "42883": "run `howdah migrate` first: the schema is missing or older than this job",
     "57P01": "the server ended the connection: run the job again",
     "25006": "this is a standby: name the primary with --checkpoint-url",
+    "40001": "the standby had to catch up with the primary: run the job again, with a smaller "
+    "--batch-messages, or raise max_standby_streaming_delay there",
 }
 # What a job itself raises inside a query, as Spark hands it on.
 _REFUSED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
@@ -135,6 +137,15 @@ def connected(spark: SparkSession, url: str) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+def refuse_standby(database: Database, url: str) -> None:
+    """Before anything is written: what a job notes is noted on the primary."""
+    if database.value("SELECT pg_is_in_recovery()"):
+        raise EtlError(
+            f"{place(url)} is a standby, where nothing can be noted: name the primary with "
+            "--checkpoint-url"
+        )
 
 
 def place(url: str) -> str:

@@ -8,6 +8,7 @@ the manifest nothing has happened; after it, everything has, and the next run no
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.checkpoints import Checkpoint, Ledger
-from spark_etl.database import Database, connected, explained, place
+from spark_etl.database import Database, connected, explained, place, refuse_standby
 from spark_etl.errors import EtlError
 from spark_etl.manifest import Batch, ExportDirectory, QueueFolder
-from spark_etl.messages import CONNECTIONS, SCHEMA, read_range
+from spark_etl.messages import CONNECTIONS, SCHEMA, SURPRISE, Shape, read_range, sample_shape
+from spark_etl.parquet import write_messages
 from spark_etl.progress import Progress, finished_share
 from spark_etl.queues import Queue, edges, find_queues
 from spark_etl.ranges import Range
@@ -93,9 +95,10 @@ def export(
     directory = ExportDirectory(settings.directory.absolute())
     with connected(spark, url) as database:
         found = find_queues(database, vhost, queues)
-    directory.prepare()
     added: list[Batch] = []
     with connected(spark, settings.checkpoint_url or url) as primary:
+        refuse_standby(primary, settings.checkpoint_url or url)
+        directory.prepare()
         for queue in found:
             ledger = Ledger(primary, JOB, str(directory.path), queue.id)
             with ledger.locked():
@@ -122,6 +125,7 @@ class QueueExport:
         self._folder = folder
         self._ledger = ledger
         self._settings = settings
+        self._is_plain = True  # the messages are as a sample of them says
 
     def run(self, on_step: OnStep) -> list[Batch]:
         before = self._recover()
@@ -223,6 +227,20 @@ class QueueExport:
         if not len(wanted):
             target.mkdir(parents=True)
             return
+        shape = sample_shape(snapshot.database, self._queue, wanted) if self._is_plain else None
+        try:
+            self._write_as(shape, snapshot, wanted, target)
+        except EtlError as error:
+            if SURPRISE not in str(error):
+                raise
+            # Rare enough to read the batch again, and to take no more chances in this run.
+            self._is_plain = False
+            shutil.rmtree(target)
+            self._write_as(None, snapshot, wanted, target)
+
+    def _write_as(
+        self, shape: Shape | None, snapshot: Snapshot, wanted: Range, target: Path
+    ) -> None:
         frame = read_range(
             self._spark,
             self._url,
@@ -231,9 +249,10 @@ class QueueExport:
             wanted,
             partitions=self._settings.connections,
             snapshot=snapshot,
+            shape=shape,
         )
         with explained(place(self._url)):
-            with_day(frame).write.partitionBy("day").parquet(str(target))
+            write_messages(frame, target, shape.day if shape is not None else None)
 
     def _count(self, name: str, expected: int) -> int:
         """Rows in the files. A stream has no gaps: with fewer rows, something is wrong."""
@@ -247,13 +266,6 @@ class QueueExport:
                 f"howdah.message of queue {self._queue.id}"
             )
         return found
-
-
-def with_day(frame: DataFrame) -> DataFrame:
-    """The day in UTC that a message entered its queue on."""
-    from pyspark.sql import functions as F
-
-    return frame.withColumn("day", F.to_date("enqueued_at"))
 
 
 def read_export(

@@ -5,6 +5,9 @@ Answers for `read_queue` and for the one schema that every job has at its edges.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.connection import FETCH_ROWS, jdbc_options
@@ -14,7 +17,7 @@ from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, join_statement
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Each open connection is a backend of the server, which the gateway needs as well.
 CONNECTIONS: Final = 4
@@ -63,6 +66,17 @@ SCHEMA: Final = ", ".join(
 _TIMES: Final = ("enqueued_at", "not_before", "expires_at", "created_at")
 _IS_FINITE: Final = " AND ".join(f"coalesce(isfinite(m.{name}), true)" for name in _TIMES)
 
+# What PostgreSQL never leaves out, and what stands in for it in Spark, which must be told so: a
+# Parquet column that cannot be null is written without a level for each value.
+_ALWAYS: Final[dict[str, str]] = {
+    "offset": "0L",
+    "enqueued_at": "timestamp_micros(0)",
+    "durable": "false",
+    "exchange": "''",
+    "routing_key": "''",
+    "form": "0",
+}
+
 # A message that outlives its segment is copied into a newer one; until the old one is dropped the
 # copy counts. What only lies in a retired segment is still there to be read.
 _NOT_COPIED: Final = """(
@@ -70,6 +84,45 @@ _NOT_COPIED: Final = """(
     OR NOT EXISTS (
         SELECT FROM howdah.message n WHERE n.queue_id = m.queue_id AND n."offset" = m."offset"
         AND n.segment_id > m.segment_id))"""
+
+# What a read by a shape says of a message that is not of that shape.
+SURPRISE: Final = "a message is not as the sample said"
+_SAMPLES: Final = 20
+_SAMPLE_ROWS: Final = 10
+_SHAPE: Final = f"""
+    SELECT min((m.enqueued_at AT TIME ZONE 'UTC')::date) AS first,
+           max((m.enqueued_at AT TIME ZONE 'UTC')::date) AS last,
+           count(m.body_id) > 0 AS has_shared_bodies,
+           {", ".join(f"count(m.{name}) > 0 AS has_{name}" for name, _, _ in COLUMNS)}
+    FROM unnest(?::int8[], ?::int8[]) AS r (low, high) CROSS JOIN LATERAL (
+        SELECT * FROM howdah.message n
+        WHERE n.queue_id = ? AND n."offset" > r.low AND n."offset" <= r.high
+        ORDER BY n."offset" LIMIT {_SAMPLE_ROWS}) m
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the messages of a range have in common: a read that relies on it costs half as much,
+    and stops at the first message that is different."""
+
+    columns: frozenset[str]  # all others are null
+    day: date | None  # in UTC; None: several
+    has_shared_bodies: bool
+
+
+def sample_shape(database: Database, queue: Queue, wanted: Range) -> Shape | None:
+    """The shape of a range by a sample all over it; None: nothing is there."""
+    parts = [*wanted.split(_SAMPLES), Range(max(wanted.after, wanted.upto - 1), wanted.upto)]
+    ends = [[p.after for p in parts], [p.upto for p in parts]]
+    lows, highs = ("{" + ",".join(map(str, end)) + "}" for end in ends)
+    (row,) = database.fetch(_SHAPE, lows, highs, queue.id)
+    if row["first"] is None or "infinity" in row["first"] + row["last"]:
+        return None
+    used = {name for name, _, _ in COLUMNS if row[f"has_{name}"] or name in _ALWAYS}
+    is_one_day = row["first"] == row["last"]
+    day = date.fromisoformat(row["first"]) if is_one_day else None
+    return Shape(frozenset({"body", *used}), day, row["has_shared_bodies"])
 
 
 def read_queue(
@@ -130,8 +183,9 @@ def read_range(
     *,
     partitions: int = CONNECTIONS,
     snapshot: Snapshot | None = None,
+    shape: Shape | None = None,
 ) -> DataFrame:
-    """That range of a queue that was looked up already."""
+    """That range of a queue that was looked up already; in SCHEMA, or in less of it by a shape."""
     from pyspark.sql import functions as F
 
     options = jdbc_options(url)
@@ -143,9 +197,14 @@ def read_range(
         f'"offset" > {part.after} AND "offset" <= {part.upto}' for part in wanted.split(partitions)
     ]
     address = options.pop("url")
-    frame = spark.read.jdbc(address, source(queue, only), predicates=predicates, properties=options)
+    table = source(queue, only, _wired(shape), _guard(shape))
+    frame = spark.read.jdbc(address, table, predicates=predicates, properties=options)
     refusal = (
-        f"queue {queue.name} holds a message with an infinite timestamp, which no file can say"
+        SURPRISE
+        if shape is not None
+        else (
+            f"queue {queue.name} holds a message with an infinite timestamp, which no file can say"
+        )
     )
     finite = F.when(F.col("is_finite"), F.lit(True)).otherwise(
         F.raise_error(F.lit(refusal)).cast("boolean")
@@ -154,19 +213,63 @@ def read_range(
         F.lit(queue.vhost).alias("vhost"),
         F.lit(queue.name).alias("queue"),
         F.lit(queue.id).cast("bigint").alias("queue_id"),
-        *(F.col(name).cast(kind).alias(name) for name, _, kind in COLUMNS),
+        *(_typed(name, kind) for name, _, kind in _chosen(shape)),
     )
 
 
-def source(queue: Queue, only: list[int] | None = None) -> str:
+def _chosen(shape: Shape | None) -> list[tuple[str, str, str]]:
+    return [each for each in COLUMNS if shape is None or each[0] in shape.columns]
+
+
+def _wired(shape: Shape | None) -> dict[str, str]:
+    """How each column travels. Text as bytes: Spark keeps text in UTF-8, and the driver would
+    decode it into a Java string and encode it again. 1M rows: 0.3 s less of CPU."""
+    found = {
+        name: f"textsend({sql})" if kind == "string" else sql for name, sql, kind in _chosen(shape)
+    }
+    if shape is not None and not shape.has_shared_bodies:
+        found["body"] = "m.body"
+    return found
+
+
+def _guard(shape: Shape | None) -> str:
+    """Holds for each message that a shape is right about, and that a file can say."""
+    if shape is None:
+        return _IS_FINITE
+    tests = [f"m.{name} IS NULL" for name, _, _ in COLUMNS if name not in shape.columns]
+    if not shape.has_shared_bodies:
+        tests.append("m.body_id IS NULL")
+    times = [name for name in _TIMES if name in shape.columns]
+    if shape.day is not None:
+        times.remove("enqueued_at")
+        after = shape.day + timedelta(days=1)
+        tests.append(f"m.enqueued_at >= '{shape.day} 00:00Z' AND m.enqueued_at < '{after} 00:00Z'")
+    tests += [f"coalesce(isfinite(m.{name}), true)" for name in times]
+    return " AND ".join(tests) or "true"
+
+
+def _typed(name: str, kind: str) -> Column:
+    from pyspark.sql import functions as F
+
+    column = F.col(name).cast(kind)
+    return (F.coalesce(column, F.expr(_ALWAYS[name])) if name in _ALWAYS else column).alias(name)
+
+
+def source(
+    queue: Queue,
+    only: list[int] | None = None,
+    columns: Mapping[str, str] | None = None,
+    guard: str = _IS_FINITE,
+) -> str:
     """The table expression; PostgreSQL pulls it up, so that the range reaches the index."""
-    chosen = ", ".join(f'{sql} AS "{name}"' for name, sql, _ in COLUMNS)
+    wanted = columns or {name: sql for name, sql, _ in COLUMNS}
+    chosen = ", ".join(f'{sql} AS "{name}"' for name, sql in wanted.items())
     conditions = [f"m.queue_id = {queue.id}", _NOT_COPIED]
     if only:
         # Constants: the planner leaves all other partitions out.
         conditions.append(f"m.segment_id IN ({', '.join(map(str, only))})")
     return (
-        f"(SELECT {chosen}, {_IS_FINITE} AS is_finite FROM howdah.message m "
+        f"(SELECT {chosen}, {guard} AS is_finite FROM howdah.message m "
         f"WHERE {' AND '.join(conditions)}) t"
     )
 

@@ -76,6 +76,11 @@ def find_queue(database: Database, vhost: str, name: str) -> Queue:
     return find_queues(database, vhost, [name])[0]
 
 
+def count_queues(database: Database) -> int:
+    """The durable queues of all virtual hosts."""
+    return int(database.value("SELECT count(*) FROM howdah.queue"))
+
+
 def edges(database: Database, queue: Queue) -> Edges | None:
     """How far the log goes; None: nothing is stored."""
     row = database.fetch(_EDGES, queue.id, queue.id)[0]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_etl.checkpoints import Checkpoint, Ledger
-from spark_etl.database import Database, connected
+from spark_etl.database import Database, connected, refuse_standby
 from spark_etl.errors import EtlError
 from spark_etl.progress import Progress
 from spark_etl.queues import find_queue
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 JOB: Final = "replay"
+# Told after each step of a batch, so that a test can end the process there.
+STEPS: Final = ("read", "published", "committed")
 RATE: Final = 2000.0  # messages a second
 _MOST_AT_ONCE: Final = 500
 
@@ -80,13 +82,14 @@ def replay(
     source: Source,
     settings: ReplaySettings,
     *,
-    on_batch: Callable[[int], None] = lambda count: None,
+    on_step: Callable[[str], None] = lambda step: None,
 ) -> int:
-    """Publishes what an earlier run of that name has not; how many."""
+    """Publishes what an earlier run of that name has not, to the database at url; how many."""
     if settings.rate <= 0:
         raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     published = 0
     with connected(spark, url) as database:
+        refuse_standby(database, url)
         find_queue(database, settings.vhost, settings.queue)
         chunks = list(source.chunks(spark))
         progress = Progress(f"replay into {settings.queue}", sum(len(c.wanted) for c in chunks))
@@ -95,10 +98,11 @@ def replay(
             ledger = Ledger(database, JOB, settings.target(source), chunk.queue_id)
             with ledger.locked(), progress.batch(str(chunk), len(chunk.wanted), lambda: 0.0):
                 for batch in _batches(_left(chunk, ledger.read()), spark, pace.at_once):
+                    on_step("read")
                     pace.wait(len(batch))
-                    _publish(database, ledger, settings, batch)
+                    _publish(database, ledger, settings, batch, on_step)
                     published += len(batch)
-                    on_batch(published)
+                    on_step("committed")
     return published
 
 
@@ -139,7 +143,11 @@ def _batches(chunk: Chunk, spark: SparkSession, size: int) -> Iterator[list[Row]
 
 
 def _publish(
-    database: Database, ledger: Ledger, settings: ReplaySettings, batch: list[Row]
+    database: Database,
+    ledger: Ledger,
+    settings: ReplaySettings,
+    batch: list[Row],
+    on_step: Callable[[str], None],
 ) -> None:
     text = json.dumps([_content(row) for row in batch])
     with database.transaction():
@@ -149,6 +157,7 @@ def _publish(
         before = ledger.read()
         done = len(batch) + (before.messages if before is not None else 0)
         ledger.note(Checkpoint(batch[-1].offset, done))
+        on_step("published")
 
 
 def _content(row: Row) -> dict[str, Any]:

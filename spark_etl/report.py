@@ -23,6 +23,7 @@ h2 { margin-top: 2.5rem; border-bottom: 1px solid #d5dce3 } td, th { padding: .1
 svg { width: 100%; height: auto } svg text { font-size: 11px; fill: #5b6b7b }
 .a { stroke: #1668a8; fill: none; stroke-width: 1.6 } .b { stroke: #c2571a; fill: none;
   stroke-width: 1.6 } .c { stroke: #8a2f6b; fill: none; stroke-width: 1.6 }
+svg .name-a { fill: #1668a8 } svg .name-b { fill: #c2571a } svg .name-c { fill: #8a2f6b }
 .axis { stroke: #d5dce3 }
 @media (prefers-color-scheme: dark) { body { color: #dfe6ec; background: #14191f }
   h2 { border-color: #36414d } svg text { fill: #97a6b4 } .axis { stroke: #36414d } }
@@ -61,7 +62,7 @@ def page(rows: Sequence[Minute], made_at: datetime) -> str:
 
 def _summary(by_queue: dict[tuple[str, str], list[Minute]]) -> str:
     lines = []
-    for (vhost, queue), rows in sorted(by_queue.items()):
+    for key, rows in sorted(by_queue.items()):
         deaths = sum(sum(row.dead_letters.values()) for row in rows)
         slowest = max((row.p99_ms for row in rows if row.p99_ms is not None), default=None)
         cells = (
@@ -71,8 +72,9 @@ def _summary(by_queue: dict[tuple[str, str], list[Minute]]) -> str:
             f"{sum(row.redeliveries for row in rows):,}",
             f"{deaths:,}",
         )
-        name = escape(queue if vhost == "/" else f"{vhost} {queue}")
-        lines.append(f"<tr><td>{name}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
+        lines.append(
+            f"<tr><td>{_name(key)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+        )
     heads = ("queue", "messages", "bytes", "worst p99 (ms)", "redeliveries", "dead letters")
     return (
         "<table><tr>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr>" + "".join(lines)
@@ -95,17 +97,24 @@ def _section(key: tuple[str, str], rows: list[Minute]) -> str:
             "b": [row.p95_ms for row in rows],
             "c": [row.p99_ms for row in rows],
         }
-        plots += _plot("time in queue in ms: p50, p95, p99", times, percentiles)
+        names = {"a": "p50", "b": "p95", "c": "p99"}
+        plots += _plot("time in queue in ms", times, percentiles, names)
     if any(row.redeliveries for row in rows):
         plots += _plot("redeliveries", times, {"b": [float(row.redeliveries) for row in rows]})
     letters = f"<p>Dead letters: {died}.</p>" if died else ""
-    return f"<h2>{escape(key[1])}</h2>{letters}{plots}"
+    return f"<h2>{_name(key)}</h2>{letters}{plots}"
+
+
+def _name(key: tuple[str, str]) -> str:
+    vhost, queue = key
+    return escape(queue if vhost == "/" else f"{vhost} {queue}")
 
 
 def _plot(
     title: str,
     times: Sequence[datetime],
     lines: dict[str, list[float | None]] | dict[str, list[float]],
+    names: dict[str, str] | None = None,
 ) -> str:
     """Lines over time; a value that is not known leaves its line out there."""
     first, last = times[0], times[-1]
@@ -126,10 +135,15 @@ def _plot(
             paths.append(f'<polyline class="{style}" points="{" ".join(points)}"/>')
     return (
         f'<svg viewBox="0 -20 {_WIDTH + 4} {_HEIGHT + 40}" role="img"><title>{title}</title>'
-        f'<text x="{_MARGIN}" y="-7">{title}</text>'
+        f'<text x="{_MARGIN}" y="-7">{title}{_legend(names or {})}</text>'
         f'<line class="axis" x1="{_MARGIN}" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
         f'<text x="0" y="6">{top:,.0f}</text><text x="0" y="{_HEIGHT}">0</text>'
         f'<text x="{_MARGIN}" y="{_HEIGHT + 16}">{first:%m-%d %H:%M}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{last:%m-%d %H:%M}</text>'
         f"{''.join(paths)}</svg>"
     )
+
+
+def _legend(names: dict[str, str]) -> str:
+    """What each line is, in its colour."""
+    return "".join(f' <tspan class="name-{key}">{name}</tspan>' for key, name in names.items())

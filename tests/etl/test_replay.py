@@ -78,13 +78,17 @@ async def test_a_replay_that_was_killed_goes_on_where_it_was(
     inbox, _ = await house.consume("q")
     source = StreamSource(house.url, "s", Bounds(after=4, upto=34))
 
-    def die(published: int) -> None:
-        if published >= 20:
+    batches = 0
+
+    def die(step: str) -> None:
+        nonlocal batches
+        batches += step == "committed"
+        if batches == 2:
             raise Killed
 
     slow = ReplaySettings("q", rate=100)
     with pytest.raises(Killed):
-        await asyncio.to_thread(replay, spark, house.url, source, slow, on_batch=die)
+        await asyncio.to_thread(replay, spark, house.url, source, slow, on_step=die)
     assert await asyncio.to_thread(replay, spark, house.url, source, slow) == 10
     await inbox.has(30)
     assert inbox.bodies == [b"%d" % i for i in range(5, 35)]

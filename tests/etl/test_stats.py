@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from queue_core.outcomes import ACCEPTED, Outcome, Verdict
+import asyncpg
+import pytest
+
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Verdict
 from spark_etl.report import Minute, page
 from spark_etl.snapshot import held_snapshot
 from spark_etl.stats import read_stats
-from tests.store.managers import START, House
+from tests.store.managers import START, Clock, House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +36,7 @@ async def test_messages_bytes_and_dead_letters_are_counted_by_the_minute(
     await house.store("q", b"12345", b"1")
     await house.later(60)
     await house.store("q", b"123")
-    for verdict in (ACCEPTED, Verdict(Outcome.REJECTED)):
+    for verdict in (ACCEPTED, REJECTED):
         delivery = await house.vhost.get("q")
         assert delivery is not None
         house.vhost.settle([delivery], verdict)
@@ -43,6 +48,99 @@ async def test_messages_bytes_and_dead_letters_are_counted_by_the_minute(
     assert found["q", first].timed == 2
     assert found["q", second].dead_letters == {"rejected": 1}
     assert found["dead", second].messages == 1
+
+
+class WallClock(Clock):
+    """The machine's own time, as PostgreSQL has it."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Between the two nearest values, by how near it is to each."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+async def test_percentiles_of_the_time_in_queue_are_those_of_a_plain_computation(
+    spark: SparkSession, migrated_url: str, db: asyncpg.Connection
+) -> None:
+    house = await House(migrated_url, clock=WallClock()).open()
+    await house.queue("q")
+    await house.store("q", *[b"%d" % i for i in range(40)])
+    inbox, _ = await house.consume("q")
+    deliveries = list(await inbox.has(40))
+    for start in (20, 0, 30, 10):  # not in order: ranges above the floor, and the floor
+        house.vhost.settle(deliveries[start : start + 9], ACCEPTED)
+        await house.flushed()
+    settled: dict[int, datetime] = {}
+    floor = 0
+    for row in await db.fetch(
+        "SELECT floor, acked, written_at FROM howdah.settlement ORDER BY seq"
+    ):
+        spans = [range(span.lower, span.upper) for span in row["acked"]]
+        for offset in [*range(floor, row["floor"]), *(o for span in spans for o in span)]:
+            settled.setdefault(offset, row["written_at"])
+        floor = max(floor, row["floor"])
+    assert len(settled) == 36
+    waited: dict[datetime, list[float]] = {}
+    for row in await db.fetch('SELECT "offset", enqueued_at FROM howdah.message'):
+        if row["offset"] in settled:
+            minute = row["enqueued_at"].replace(second=0, microsecond=0)
+            took = (settled[row["offset"]] - row["enqueued_at"]) / timedelta(milliseconds=1)
+            waited.setdefault(minute, []).append(took)
+    found = await asyncio.to_thread(stats, spark, house.url)
+    assert {minute for _, minute in found} >= set(waited)
+    for minute, values in waited.items():
+        row = found["q", minute]
+        assert row.timed == len(values)
+        for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
+            assert row[name] == pytest.approx(percentile(values, share)), name
+    await house.close()
+
+
+async def test_redeliveries_are_counted_and_dead_letters_by_their_reason(
+    spark: SparkSession, house: House
+) -> None:
+    to_dead = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}
+    await house.queue("dead")
+    await house.queue("refused", **to_dead)
+    await house.queue("old", message_ttl=1000, **to_dead)
+    await house.queue("full", max_length=1, **to_dead)
+    await house.queue("failing", delivery_limit=2, **to_dead)
+    for queue, count in (("refused", 3), ("old", 2), ("full", 5), ("failing", 1)):
+        await house.store(queue, *[b"x"] * count)
+    for _ in range(3):
+        await settle_one(house, "refused", REJECTED)
+    while await settle_one(house, "failing", FAILED):
+        pass
+    await house.later(2)
+    found = await asyncio.to_thread(stats, spark, house.url)
+    deaths: Counter[tuple[str, str]] = Counter()
+    failures: Counter[str] = Counter()
+    for (queue, _), row in found.items():
+        deaths.update({(queue, reason): count for reason, count in row.dead_letters.items()})
+        failures[queue] += row.redeliveries
+    assert deaths == {
+        ("refused", "rejected"): 3,
+        ("old", "expired"): 2,
+        ("full", "maxlen"): 4,
+        ("failing", "delivery_limit"): 1,
+    }
+    assert {queue for queue, count in failures.items() if count} == {"failing"}
+    assert failures["failing"] == 2
+
+
+async def settle_one(house: House, queue: str, verdict: Verdict) -> bool:
+    delivery = await house.vhost.get(queue)
+    if delivery is not None:
+        house.vhost.settle([delivery], verdict)
+        await house.flushed()
+    return delivery is not None
 
 
 def test_the_page_stands_alone_and_shows_no_markup_of_a_name() -> None:
