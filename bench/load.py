@@ -14,16 +14,18 @@ from typing import Final
 import msgspec
 import uvloop
 
-from bench import amqp091_load, amqp10_load, mqtt_load
+from bench import amqp091_load, amqp10_load, mqtt5_load, mqtt_load
 from bench.flow import PERCENTILES, Flow, Spec, percentiles
 
 SENDERS: Final = {
     "mqtt": mqtt_load.make_publisher,
+    "mqtt5": mqtt5_load.make_publisher,
     "amqp091": amqp091_load.make_publisher,
     "amqp10": amqp10_load.make_sender,
 }
 RECEIVERS: Final = {
     "mqtt": mqtt_load.make_subscriber,
+    "mqtt5": mqtt5_load.make_subscriber,
     "amqp091": amqp091_load.make_consumer,
     "amqp10": amqp10_load.make_receiver,
 }

@@ -176,6 +176,7 @@ TRANSIENT: Final = Spec(
 DURABLE: Final = replace(TRANSIENT, durable=True)
 AMQP10: Final = replace(DURABLE, publish="amqp10", consume="amqp10", source="/queues/bench")
 CROSS: Final = replace(DURABLE, publish="mqtt", qos=1, source="$queue/bench")
+CROSS5: Final = replace(CROSS, publish="mqtt5")
 
 MQTT: Final = tuple(
     _mqtt(shape, publishers, consumers, qos)
@@ -239,24 +240,31 @@ MIXED: Final = (
     ),
     Scenario(
         "mqtt-to-amqp091",
-        "MQTT QoS 1 into $queue/..., consumed over AMQP 0.9.1",
+        "MQTT 5 QoS 1 with properties into $queue/..., consumed over AMQP 0.9.1",
         (HOWDAH,),
-        CROSS,
+        CROSS5,
         goals=(share_of("mqtt-to-amqp091", "amqp091-durable", 0.8),),
     ),
     Scenario(
         "mqtt-to-amqp10",
-        "MQTT QoS 1 into $queue/..., consumed over AMQP 1.0",
+        "MQTT 5 QoS 1 with properties into $queue/..., consumed over AMQP 1.0",
         (HOWDAH,),
-        replace(CROSS, consume="amqp10", target="/queues/bench"),
+        replace(CROSS5, consume="amqp10", target="/queues/bench"),
         goals=(share_of("mqtt-to-amqp10", "amqp10-durable", 0.8),),
     ),
     Scenario(
         "amqp091-to-mqtt",
-        "AMQP 0.9.1 persistent, consumed over MQTT QoS 1 from $queue/...",
+        "AMQP 0.9.1 persistent, consumed over MQTT 5 QoS 1 from $queue/...",
         (HOWDAH,),
-        replace(DURABLE, consume="mqtt", qos=1, target="$queue/bench"),
+        replace(DURABLE, consume="mqtt5", qos=1, target="$queue/bench"),
         goals=(share_of("amqp091-to-mqtt", "amqp091-durable", 0.8),),
+    ),
+    Scenario(
+        "amqp10-to-mqtt",
+        "AMQP 1.0 durable, consumed over MQTT 5 QoS 1 from $queue/...",
+        (HOWDAH,),
+        replace(AMQP10, consume="mqtt5", qos=1, target="$queue/bench"),
+        goals=(share_of("amqp10-to-mqtt", "amqp10-durable", 0.8),),
     ),
     Scenario(
         "many-queues",

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from bench import amqp091_load, amqp10_load, mqtt_load
+from bench import amqp091_load, amqp10_load, mqtt5_load, mqtt_load
 from bench.flow import HEAD, Bytes, Check, Disorder, Flow, Receiver, Sender, Spec, heads
 
 
@@ -129,6 +129,49 @@ async def test_qos_2_goes_through_all_four_packets(flow: Flow) -> None:
     publisher.data_received(b"\x50\x02\x00\x01\x70\x02\x00\x01")
     assert sent.written == b"\x62\x02\x00\x01"
     assert publisher.confirmed == 1
+
+
+def delivery5(number: int, packet_id: int) -> bytes:
+    """A PUBLISH of a queue's, whose properties grow with the number."""
+    properties = b"\x26" + mqtt5_load.text("offset") + mqtt5_load.text(str(number))
+    body = mqtt5_load.text("$queue/bench") + struct.pack("!HB", packet_id, len(properties))
+    body += properties + struct.pack("!II", 0, number) + bytes(12)
+    return b"\x32" + mqtt_load.varint(len(body)) + body
+
+
+@pytest.mark.parametrize("cut", [1, 7, 64, 1000, 100_000])
+@pytest.mark.parametrize("payload", [20, 120])
+async def test_an_mqtt_5_subscriber_reads_deliveries_that_grow(
+    flow: Flow, cut: int, payload: int
+) -> None:
+    """Also where the length takes a byte more."""
+    flow.spec = replace(flow.spec, qos=1, payload=payload)
+    subscriber = mqtt5_load.Subscriber5(flow, no_socket(), modulus=65_535)
+    flow.receivers.append(subscriber)
+    wire = on_wire(subscriber)
+    packets = [delivery5(number, number + 1) for number in range(120)]
+    if payload > 20:
+        packets = [_padded(packet, payload - 20) for packet in packets]
+    data = b"".join(packets)
+    for start in range(0, len(data), cut):
+        subscriber.data_received(data[start : start + cut])
+    assert subscriber.received == 120
+    assert bytes(wire.written) == b"".join(
+        b"\x40\x02" + struct.pack("!H", i + 1) for i in range(120)
+    )
+
+
+def _padded(packet: bytes, more: int) -> bytes:
+    body = packet[2:] + bytes(more)
+    return packet[:1] + mqtt_load.varint(len(body)) + body
+
+
+def test_the_receive_maximum_of_a_broker_is_read_from_its_connack() -> None:
+    user = b"\x26" + mqtt5_load.text("a") + mqtt5_load.text("b")
+    assigned = b"\x12" + mqtt5_load.text("client")
+    said = b"\x24\x01" + user + assigned + b"\x21\x00\x64" + b"\x22\x00\x05"
+    assert mqtt5_load.receive_maximum_of(bytes([len(said)]) + said) == 100
+    assert mqtt5_load.receive_maximum_of(b"\x00") == 65_535
 
 
 # --- AMQP 0.9.1
