@@ -115,6 +115,11 @@ class GatewayCollector(Collector):
             "Actions refused for lack of permission.",
             value=counted.refused_actions,
         )
+        yield CounterMetricFamily(
+            "howdah_expelled_connections",
+            "Connections ended because their user was removed or lost its virtual host.",
+            value=counted.expelled_connections,
+        )
 
     def _accepted(self) -> Iterator[Metric]:
         opened = GaugeMetricFamily(

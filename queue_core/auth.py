@@ -185,12 +185,21 @@ class Source(Protocol):
         ...
 
 
+class Guest(Protocol):
+    """A connection that was let in."""
+
+    def expel(self, reason: str) -> None:
+        """It may not be there any more: tells the client, and ends."""
+        ...
+
+
 @dataclass(slots=True)
 class AuthCounters:
     logins: int = 0
     failed_logins: int = 0
     throttled_logins: int = 0  # refused unchecked: too many failures, or too many at once
     refused_actions: int = 0
+    expelled_connections: int = 0  # of users who were removed, or lost their virtual host
 
 
 class Auth:
@@ -210,6 +219,7 @@ class Auth:
         self._sources = tuple(sources)
         self._throttles = throttles or Throttles()
         self._answers: dict[tuple[Identity, Action, Resource], bool] = {}
+        self._guests: dict[Guest, tuple[Identity, str]] = {}
         self._is_stale = False
         self.counters = AuthCounters()
         self.revision = 0  # answers given before it changed may not hold any more
@@ -304,6 +314,14 @@ class Auth:
                 return answer
         return False
 
+    def let_in(self, guest: Guest, identity: Identity, vhost: str) -> None:
+        """A connection in that virtual host: it is expelled when it may not enter any more."""
+        self._guests[guest] = (identity, vhost)
+
+    def let_go(self, guest: Guest) -> None:
+        """It has ended."""
+        self._guests.pop(guest, None)
+
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
         """Whether it may do that. Never waits."""
         key = (identity, action, resource)
@@ -351,3 +369,16 @@ class Auth:
         if any(changes):
             self._answers.clear()
             self.revision += 1
+            self._expel()
+
+    def _expel(self) -> None:
+        for guest, (identity, vhost) in list(self._guests.items()):
+            if not self.may_enter(identity, vhost):
+                self.let_go(guest)
+                self.counters.expelled_connections += 1
+                text = f"user '{identity.name}' may not use vhost '{vhost}' any more"
+                log.info("a connection ends: %s", text)
+                try:
+                    guest.expel(text)
+                except Exception:
+                    log.exception("a bug: a connection that should end may not have")

@@ -102,9 +102,8 @@ async def add_user(options: argparse.Namespace, config: Config) -> int:
     password_hash = None if password is None else hash_password(password)
     verifier = None if password is None else Verifier.of(password)
     async with users_of(config, make=True) as users:
-        is_new = await users.put(options.name, password_hash, options.tag, verifier)
-        if is_new and not options.no_permissions:
-            await users.grant(options.name, "/", Permission(ALL, ALL, ALL))
+        first = None if options.no_permissions else Permission(ALL, ALL, ALL)
+        is_new = await users.put(options.name, password_hash, options.tag, verifier, first)
     print(f"user '{options.name}' {'made' if is_new else 'changed'}")
     return 0
 

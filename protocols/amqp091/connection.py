@@ -94,6 +94,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
+        self._services.auth.let_go(self)
         self._timer.cancel()
         self._output.is_blocked = True
         self._has_room.set()
@@ -173,6 +174,8 @@ class Connection(asyncio.Protocol):
         if not self._services.auth.may_enter(identity, name):
             raise AccessRefused(f"access to vhost '{name}' refused for user '{identity.name}'")
         self._machine.opened(vhost)
+        if not self._is_lost:
+            self._services.auth.let_in(self, identity, name)
         self._timer.cancel()
         if self._machine.tuning.heartbeat:
             self._beat_later()
@@ -272,6 +275,12 @@ class Connection(asyncio.Protocol):
         """The gateway stops: says so, and closes when that is written."""
         if not self._is_lost:
             self._machine.close(ReplyCode.CONNECTION_FORCED, reason)
+            self._after_input()
+
+    def expel(self, reason: str) -> None:
+        """The user may not be here any more."""
+        if not self._is_lost:
+            self._machine.close(ReplyCode.ACCESS_REFUSED, reason)
             self._after_input()
 
     def _say_goodbye(self) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
-from protocols.amqp10.errors import INTERNAL_ERROR, Amqp10Error
+from protocols.amqp10.errors import INTERNAL_ERROR, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
 from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Begin, Sasl, State, Wish
 from protocols.amqp10.settings import Settings
@@ -92,6 +92,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
+        self._services.auth.let_go(self)
         self._late.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -252,6 +253,7 @@ class Connection(asyncio.Protocol):
         if machine.is_open:
             if not self._is_late_over:
                 self._is_late_over = True
+                self._services.auth.let_in(self, self._identity, machine.vhost.name)
                 self._late.cancel()
                 self._flush()  # our open, with our idle time-out in it
                 self._tick()  # now the peer's own is known
@@ -340,6 +342,12 @@ class Connection(asyncio.Protocol):
             return
         self._machine.close(reason)
         self._close_soon()
+
+    def expel(self, reason: str) -> None:
+        """The user may not be here any more."""
+        if self._machine is not None and not self._is_lost:
+            self._machine.close(reason, UNAUTHORIZED)
+            self._close_soon()
 
     def _close_soon(self) -> None:
         self._is_clean = True

@@ -137,6 +137,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._state = State.CLOSED
         self._broker.connections.discard(self)
+        self._broker.services.auth.let_go(self)
         self._parts = []
         self.out.clear()
         if self._timer is not None:
@@ -308,6 +309,8 @@ class Connection(asyncio.Protocol):
         self._broker.counters.connections += 1
         self._client = client
         self._identity = answer.identity
+        vhost = client.session.vhost.name
+        self._broker.services.auth.let_in(self, answer.identity, vhost)
         self._by_method = None if opening is None else opening.by_method
         self._state = State.CONNECTED
         self._limit = self._broker.settings.max_message_size
@@ -441,6 +444,10 @@ class Connection(asyncio.Protocol):
     def shut_down(self, reason: str) -> None:
         """The gateway says goodbye. Wills stay as they are for a lost connection."""
         self.fail(ReasonCode.SERVER_SHUTTING_DOWN, reason)
+
+    def expel(self, reason: str) -> None:
+        """The user may not be here any more."""
+        self.fail(ReasonCode.NOT_AUTHORIZED, reason)
 
     def close(self) -> None:
         """Sends what is to be sent, and no more."""

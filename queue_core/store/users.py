@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queue_core.accounts import Permission, Roll, TopicPermission, User
+from queue_core.accounts import DEFAULT_VHOST, Permission, Roll, TopicPermission, User
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.scram import Verifier
 from queue_core.store.schema import permission, secret, topic_permission, user
@@ -105,8 +105,10 @@ class Users:
         password_hash: str | None,
         tags: Iterable[str] | None = None,
         verifier: Verifier | None = None,
+        first: Permission | None = None,
     ) -> bool:
-        """Makes a user, or gives an existing one a new password; True if it is new."""
+        """Makes a user, or gives an existing one a new password; True if it is new. `first` is what
+        a new one may do in virtual host `/`, from the same moment on."""
         _check_name(name)
         values: dict[str, object] = {
             "password_hash": password_hash,
@@ -118,7 +120,13 @@ class Users:
         made = insert(user).values(name=name, **values)
         statement = made.on_conflict_do_update(index_elements=[user.c.name], set_=values)
         async with _changing(self._engine) as connection:
-            return bool((await connection.execute(statement.returning(_IS_NEW))).scalar_one())
+            is_new = bool((await connection.execute(statement.returning(_IS_NEW))).scalar_one())
+            if is_new and first is not None:
+                given = {"configure": first.configure, "write": first.write, "read": first.read}
+                await connection.execute(
+                    insert(permission).values(user_name=name, vhost=DEFAULT_VHOST, **given)
+                )
+        return is_new
 
     async def remove(self, name: str) -> bool:
         """With all its permissions; False if there was none."""

@@ -12,9 +12,12 @@ from sqlalchemy.pool import NullPool
 from queue_core.accounts import Permission, TopicPermission, UserAuth
 from queue_core.auth import Action, Credentials, Peer, Resource
 from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
+from queue_core.logins import Challenge, Proven
 from queue_core.passwords import hash_password
+from queue_core.scram import Verifier
 from queue_core.store.migration import upgrade
 from queue_core.store.users import StoredRoll, Users
+from tests.scram_client import ScramClient
 
 AWAY = Peer("192.0.2.7")
 
@@ -102,6 +105,56 @@ async def test_a_new_password_ends_the_old_one(engine: AsyncEngine) -> None:
         await auth.authenticate(Credentials.given("ada", "old"), AWAY)
     identity = await auth.authenticate(Credentials.given("ada", "new"), AWAY)
     assert identity.tags == {"monitoring"}
+
+
+async def test_a_verifier_is_kept_beside_the_hash_and_goes_with_the_password(
+    engine: AsyncEngine,
+) -> None:
+    users, auth = Users(engine), UserAuth(StoredRoll(engine), NoStrangers())
+    await users.put("ada", hash_password("secret"), verifier=Verifier.of("secret"))
+    await users.put("old", hash_password("secret"))
+    await auth.refresh()
+    for has_verifier, name in ((True, "ada"), (False, "old")):
+        client, login = ScramClient(name, "secret"), auth.begin("SCRAM-SHA-256", AWAY)
+        challenge = await login.step(client.first())
+        assert isinstance(challenge, Challenge)
+        if has_verifier:
+            assert isinstance(await login.step(client.final(challenge.data)), Proven)
+        else:
+            with pytest.raises(AccessRefused):
+                await login.step(client.final(challenge.data))
+    await users.put("ada", None)
+    assert (await StoredRoll(engine).read()).users["ada"].verifier is None
+
+
+async def test_nobodys_salts_outlive_the_gateway(engine: AsyncEngine) -> None:
+    first, second = [await StoredRoll(engine).read() for _ in range(2)]
+    assert first.mock_key == second.mock_key
+    assert len(first.mock_key) == 32
+
+
+async def test_a_verifier_that_is_none_is_reported_and_lets_nobody_in(
+    engine: AsyncEngine, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await Users(engine).put("ada", "hash")
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("""UPDATE howdah."user" SET scram_verifier = 'nonsense'""")
+    finally:
+        await connection.close()
+    assert (await StoredRoll(engine).read()).users["ada"].verifier is None
+    assert "user 'ada' cannot log in by SCRAM" in caplog.text
+
+
+async def test_a_new_user_has_its_first_permission_from_the_same_moment_on(
+    engine: AsyncEngine,
+) -> None:
+    users = Users(engine)
+    given = Permission("a", "b", "c")
+    assert await users.put("ada", "hash", first=given)
+    assert (await StoredRoll(engine).read()).permissions == {("ada", "/"): given}
+    assert not await users.put("ada", "hash", first=Permission("x", "y", "z"))
+    assert (await StoredRoll(engine).read()).permissions == {("ada", "/"): given}
 
 
 async def test_what_cannot_be_granted_is_refused_by_name(engine: AsyncEngine) -> None:

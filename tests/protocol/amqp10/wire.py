@@ -92,7 +92,7 @@ class Wire:
         self.socket.close()
 
 
-def attach(address: str, handle: int, name: str, *, is_receiver: bool) -> bytes:
+def attach(address: str | None, handle: int, name: str, *, is_receiver: bool) -> bytes:
     source = Described(ULong(SOURCE), [address] if is_receiver else [])
     target = Described(ULong(TARGET), [] if is_receiver else [address])
     fields: list[object] = [name, UInt(handle), is_receiver, None, None, source, target]

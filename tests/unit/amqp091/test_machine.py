@@ -38,10 +38,12 @@ from protocols.amqp091.methods import (
     ConnectionUnblocked,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
+    ExchangeDeclare,
     Method,
     QueueDeclare,
     QueueDeclareOk,
 )
+from queue_core.exchanges import ExchangeKind, ExchangeSpec
 from tests.unit.amqp091.conversation import GREETING, Conversation, published
 
 PLAIN_PROPERTIES = encode_properties({})
@@ -198,6 +200,29 @@ async def test_a_new_secret_is_checked() -> None:
     right, wrong = ConnectionUpdateSecret(b"secret", "new"), ConnectionUpdateSecret(b"no", "new")
     assert await talk.say(right, channel=0) == [ConnectionUpdateSecretOk()]
     assert closes(await talk.say(wrong, channel=0)) == [(530, 10, 70)]
+
+
+async def test_an_exchange_that_is_declared_anew_is_judged_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = await Conversation().open()
+    await talk.say(ExchangeDeclare(0, "x", "direct"))
+    for _ in range(3):  # also by the quickest way, which looks at nothing but bytes
+        assert await talk.say(published("secret", exchange="x")) == []
+    rules = talk.services.users
+    monkeypatch.setattr(rules, "permits", lambda _who, _what, found: found.kind != "topic")
+    router = talk.services.root.router
+    router.delete_exchange("x")
+    router.declare_exchange(ExchangeSpec("x", ExchangeKind.TOPIC))
+    assert closes(await talk.say(published("secret", exchange="x"))) == [(403, 60, 40)]
+
+
+async def test_publishing_to_an_exchange_that_was_deleted_is_refused() -> None:
+    talk = await Conversation().open()
+    await talk.say(ExchangeDeclare(0, "x", "direct"))
+    assert await talk.say(published("k", exchange="x")) == []
+    talk.services.root.router.delete_exchange("x")
+    assert closes(await talk.say(published("k", exchange="x"))) == [(404, 60, 40)]
 
 
 # --- errors

@@ -176,7 +176,9 @@ class Conversation:
             frame(0, BEGIN, [None, UInt(0), UInt(1000), UInt(1000)]),
         )
 
-    async def attach(self, address: str, handle: int, *, is_receiver: bool) -> list[Performative]:
+    async def attach(
+        self, address: str | None, handle: int, *, is_receiver: bool
+    ) -> list[Performative]:
         return await self.say(attach(address, handle, f"l{handle}", is_receiver=is_receiver))
 
 

@@ -9,9 +9,10 @@ import pytest
 from protocols.amqp10.engine import Engine
 from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.types import Described, UInt, ULong
+from protocols.amqp10.types import Described, UInt, ULong, encode
 from queue_core.auth import Action
 from queue_core.errors import StoreUnavailable
+from queue_core.exchanges import ExchangeKind, ExchangeSpec
 from tests.protocol.amqp10.wire import (
     ATTACH,
     CLOSE,
@@ -181,6 +182,25 @@ async def test_who_may_not_is_refused(action: Action, name: str, is_receiver: bo
     heard = await talk.attach("queue://q", 0, is_receiver=is_receiver)
     (detached,) = of(heard, DETACH)
     assert detached[2].value[0] == "amqp:unauthorized-access"
+
+
+@pytest.mark.parametrize("is_relay", [False, True])
+async def test_an_exchange_that_is_declared_anew_is_judged_anew(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch, is_relay: bool
+) -> None:
+    router, rules = talk.services.root.router, talk.services.rules
+    router.declare_exchange(ExchangeSpec("x", ExchangeKind.FANOUT))
+    address = "/exchanges/x/key"
+    to = encode(Described(ULong(0x73), [None, None, address])) if is_relay else b""
+    data = to + DATA
+    await talk.attach(None if is_relay else address, 0, is_receiver=False)
+    (answer,) = of(await talk.say(transfer(0, 0, data)), DISPOSITION)
+    assert state_of(answer) == 0x26  # released: nobody listens
+    monkeypatch.setattr(rules, "permits", lambda _who, _what, found: found.kind != "topic")
+    router.delete_exchange("x")
+    router.declare_exchange(ExchangeSpec("x", ExchangeKind.TOPIC))
+    (answer,) = of(await talk.say(transfer(0, 1, data)), DISPOSITION)
+    assert state_of(answer) == 0x25  # rejected
 
 
 async def test_links_have_a_limit() -> None:

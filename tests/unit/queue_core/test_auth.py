@@ -449,3 +449,37 @@ async def test_an_authorizer_without_an_opinion_leaves_it_to_the_next() -> None:
     both = Auth((), (Silent(), Generous()))
     assert both.authorize(someone, Action.READ, Resource("queue", "/", "q"))
     assert both.authorize(someone, Action.READ, Resource("vhost", "/"))
+
+
+class FakeGuest:
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.reasons: list[str] = []
+        self._is_broken = is_broken
+
+    def expel(self, reason: str) -> None:
+        self.reasons.append(reason)
+        if self._is_broken:
+            raise RuntimeError("a bug")
+
+
+async def test_who_may_not_be_there_any_more_is_expelled_once_and_nobody_else() -> None:
+    auth, source = await auth_of()
+    ada, left = Identity("ada"), FakeGuest()
+    guests = {vhost: FakeGuest(is_broken=vhost == "/") for vhost in ("/", "empty")}
+    stays = FakeGuest()
+    for vhost, guest in guests.items():
+        auth.let_in(guest, ada, vhost)
+    auth.let_in(left, ada, "/")
+    auth.let_go(left)
+    auth.let_in(stays, Identity("guest"), "/")
+    for _ in range(2):
+        source.change(replace(ROLL, permissions={("ada", "empty"): Permission()}))
+        await auth.refresh()
+    assert guests["/"].reasons == ["user 'ada' may not use vhost '/' any more"]
+    assert not guests["empty"].reasons
+    source.change(Roll())
+    await auth.refresh()
+    assert len(guests["empty"].reasons) == 1
+    assert not left.reasons
+    assert not stays.reasons
+    assert auth.counters.expelled_connections == 2
