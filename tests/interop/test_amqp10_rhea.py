@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from uuid import uuid4
 
 from tests.gateway_process import GatewayProcess
-from tests.interop.node_clients import run_script
+from tests.interop.node_clients import SOURCES, installed, run_script
+from tests.interop.relay import Relay, run_over
 
-SECONDS = 60
+
+def fresh() -> str:
+    return f"rhea-{uuid4().hex[:12]}"
 
 
 def test_rhea_sees_outcomes_credit_drain_dynamic_nodes_and_errors(
     shared_gateway: GatewayProcess,
 ) -> None:
-    ran = run_script("rhea.js", str(shared_gateway.ports["amqp"]), f"rhea-{uuid4().hex[:12]}")
+    ran = run_script("rhea.js", str(shared_gateway.ports["amqp"]), fresh())
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "product": "Howdah",
@@ -26,3 +30,28 @@ def test_rhea_sees_outcomes_credit_drain_dynamic_nodes_and_errors(
         "reply": "pong",
         "error": "amqp:not-found",
     }
+
+
+def lines_of(gateway: GatewayProcess, what: str) -> list[str]:
+    ran = run_script("rhea_links.js", what, str(gateway.ports["amqp"]), fresh())
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_rhea_gets_what_its_credit_allows_and_the_rest_by_draining(
+    shared_gateway: GatewayProcess,
+) -> None:
+    assert lines_of(shared_gateway, "credit") == ["starved 0,1", "drained 7 credit 0"]
+
+
+def test_rhea_has_a_thousand_links_on_one_connection(shared_gateway: GatewayProcess) -> None:
+    assert lines_of(shared_gateway, "links") == ["links 1000"]
+
+
+def test_rhea_comes_back_by_itself_and_finds_what_it_had(shared_gateway: GatewayProcess) -> None:
+    home = installed()
+    shutil.copy(SOURCES / "rhea_links.js", home)
+    with Relay(shared_gateway.ports["amqp"]) as relay:
+        command = ["node", "rhea_links.js", "reconnect", str(relay.port), fresh()]
+        lines = run_over(relay, command, home)
+    assert lines == ["again: kept false 1", "after: after"]
