@@ -20,6 +20,7 @@ from queue_core.errors import StoreUnavailable
 from queue_core.store.checkpoint import Checkpoint
 from queue_core.store.commands import Commands
 from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
+from queue_core.store.keepalive import keep_alive
 from queue_core.store.maintenance import Maintenance
 from queue_core.store.outbox import Outbox
 from queue_core.store.ownership import AWAY, Owner
@@ -94,13 +95,16 @@ class Database:
             self._url,
             min_size=1,
             max_size=self._pool_size,
+            init=keep_alive,
             server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
         )
 
         async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
             """As asyncpg reads the url, sslmode, several hosts and all; SQLAlchemy would not."""
             settings = {"application_name": "howdah gateway"}
-            return await asyncpg.connect(self._url, server_settings=settings)
+            connection = await asyncpg.connect(self._url, server_settings=settings)
+            await keep_alive(connection)
+            return connection
 
         self.engine = create_async_engine(
             "postgresql+asyncpg://",

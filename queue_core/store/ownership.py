@@ -15,6 +15,7 @@ from typing import Final
 import asyncpg
 
 from queue_core.errors import StoreUnavailable
+from queue_core.store.keepalive import keep_alive
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Owner:
             self._url, server_settings=SETTINGS, timeout=10, command_timeout=None
         )
         try:
+            await keep_alive(connection)
             await connection.execute(KEEPALIVE)
             await self._lock(connection)
             await self._check_epoch(connection)

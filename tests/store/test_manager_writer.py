@@ -4,6 +4,7 @@ is lost or doubled when the connection dies, and a second gateway is kept out.""
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import asyncpg
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from queue_core.errors import InvalidArgument
 from queue_core.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
+from queue_core.store.keepalive import socket_of
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.units import RetainedRecord
 from tests.store.managers import House, Told, bodies
@@ -250,3 +252,18 @@ async def test_what_one_publisher_sends_in_a_row_is_stored_as_rows_of_their_own(
     await house.crash_and_reopen()
     assert bodies(await house.drain()) == [b"%d" % i for _ in range(3) for i in range(count)]
     await house.close()
+
+
+async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(house: House) -> None:
+    """Within half a minute: nobody waits for the 15 minutes that TCP tries by default."""
+    database = house.manager._database
+    async with database._pool.acquire() as reader, database.engine.connect() as cold:
+        raw = await cold.get_raw_connection()
+        connections = [house.manager.writer._connection, reader, raw.driver_connection]
+        for connection in connections:
+            link = socket_of(connection)
+            assert link is not None
+            assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPCNT)
+            found = [link.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+            assert found == [25_000, 10, 3]
