@@ -15,7 +15,18 @@ from importlib.metadata import version
 
 import uvloop
 
-from gateway.commands import doctor, etl, migrate, publish, queues, serve, subscribe, users
+from gateway.commands import (
+    convert,
+    doctor,
+    etl,
+    migrate,
+    publish,
+    queues,
+    serve,
+    subscribe,
+    users,
+    vhosts,
+)
 from gateway.commands.command import CommandError, add_command
 from gateway.config import Config, ConfigError, load_config
 from gateway.database import DatabaseError
@@ -69,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"howdah {version('howdah')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for family in (serve, migrate, queues, publish, subscribe, users, doctor, etl):
+    for family in (serve, migrate, queues, publish, subscribe, convert, users, vhosts, doctor, etl):
         family.register(commands)
     add_command(commands, "version", _print_version, "which version this is")
     return parser

@@ -1,6 +1,7 @@
-"""Writes docs/configuration.md from the sections in gateway/config.py.
+"""Writes docs/configuration.md from the sections in gateway/config.py, and the other pages that are
+made from code.
 
-Run by `make docs`; a test fails when the page is older than the code.
+Run by `make docs`; a test fails when a page is older than the code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gateway.config import Config
 from gateway.config_reader import KeyPath, all_keys
 from gateway.config_schema import Field
 from gateway.config_source import shown, variable_name
+from tools import interop
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -98,6 +100,7 @@ def _written(value: object) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(render())
-    print(f"wrote {PAGE}")
+    for page, text in ((PAGE, render()), (interop.PAGE, interop.render())):
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text)
+        print(f"wrote {page}")

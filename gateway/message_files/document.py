@@ -85,6 +85,8 @@ def tagged(value: object) -> object:
             return {"$decimal": str(value)}
         case float() if value - value != 0:
             return {"$double": str(value)}
+        case int() if not isinstance(value, bool):
+            return int(value)  # without what else its type says
         case Mapping():
             return {str(name): tagged(item) for name, item in value.items()}
         case list() | tuple():

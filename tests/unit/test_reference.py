@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from gateway.config import Config
 from gateway.config_reader import all_keys
+from tools import interop
 from tools.reference import PAGE, render
 
 
 def test_the_configuration_page_is_what_make_docs_writes() -> None:
     assert PAGE.read_text() == render(), "run 'make docs'"
+
+
+def test_the_interop_page_is_what_make_docs_writes() -> None:
+    assert interop.PAGE.read_text() == interop.render(), "run 'make docs'"
 
 
 def test_every_key_is_explained() -> None:
