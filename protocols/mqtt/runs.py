@@ -5,8 +5,8 @@ but for packet identifiers. Where all subscribers are of the publisher's version
 special, a run is copied whole to each of them: no message is made that nobody keeps. Whatever does
 not fit goes the way of single messages, in `hot`.
 
-From the chunk to one subscriber's output, 100-byte payloads: 0.4 us a message at QoS 0 and 1.0 us
-at QoS 1, against 1.9 us and 3.6 us one by one.
+From the chunk to one subscriber's output, 100-byte payloads, in runs of 500: 0.23 us a message at
+QoS 0 and 0.6 us at QoS 1, against 2.3 us and 3.3 us one by one.
 """
 
 from __future__ import annotations
