@@ -28,6 +28,7 @@ from queue_core.store.definitions import Definitions, StoredBinding
 from queue_core.store.rows import Forms
 from queue_core.store.sessions import make_sessions
 from queue_core.store.users import StoredRoll
+from queue_core.store.vhosts import Vhosts
 from queue_core.subscriptions import Subscription
 from queue_core.vhost import Vhost
 
@@ -91,6 +92,7 @@ class Manager:
         self.writer.on_lost = self._on_lost
         self.auth: UserAuth
         self.sessions: Sessions
+        self._stored_vhosts: Vhosts
         self._tasks: list[asyncio.Task[None]] = []
         self._agenda_moved = asyncio.Event()
 
@@ -117,7 +119,7 @@ class Manager:
     async def vhost(self, name: str) -> Vhost:
         vhost = self.vhosts.get(name)
         if vhost is None:
-            raise VhostNotFound(f"no vhost '{name}'; a fresh gateway has '/'")
+            raise VhostNotFound(f"no vhost '{name}'; make it with `howdah vhost add`")
         return vhost
 
     async def add_vhost(self, name: str) -> Vhost:
@@ -125,6 +127,16 @@ class Manager:
             await self._database.definitions.add_vhost(name)
             self._make_vhost(name)
         return self.vhosts[name]
+
+    async def refresh_vhosts(self) -> None:
+        """What operators have made and removed since."""
+        names = await self._stored_vhosts.names()
+        for name in names - self.vhosts.keys():
+            self._make_vhost(name)
+            log.info("virtual host '%s' is new", name)
+        for name in self.vhosts.keys() - names:
+            self.vhosts.pop(name).end()
+            log.info("virtual host '%s' is gone", name)
 
     @property
     def is_ready(self) -> bool:
@@ -147,6 +159,7 @@ class Manager:
             later=database.definitions.later,
             settings=self.settings.sessions,
         )
+        self._stored_vhosts = Vhosts(database.engine)
         generation = database.start(self.vhosts, self.sessions)
         self.auth = UserAuth(StoredRoll(database.engine), self._policy)
         await self.auth.refresh()
@@ -231,6 +244,7 @@ class Manager:
         while True:
             await asyncio.sleep(self.settings.upkeep_interval)
             await self._guarded(self._database.keep_up)
+            await self._guarded(self.refresh_vhosts)
             await self._guarded(self.auth.refresh)
 
     async def _guarded(self, work: Callable[[], Awaitable[int | None]]) -> int | None:

@@ -248,6 +248,12 @@ class Vhost:
         if not queue.is_deleted:
             self._forget_queue(queue, reason)
 
+    def end(self) -> None:
+        """The virtual host was removed: it has no stored queues, and those in memory go with it."""
+        gone = QueueNotFound(f"virtual host '{self.name}' was removed")
+        for queue in [each for each in self.queues.values() if isinstance(each, EphemeralQueue)]:
+            self._forget_queue(queue, gone)
+
     def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
         queue.is_deleted = True
         del self.queues[queue.name]

@@ -21,6 +21,32 @@ def queue(shared_gateway: GatewayProcess, request: pytest.FixtureRequest) -> str
     return str(name)
 
 
+# --- virtual hosts
+
+
+def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess) -> None:
+    """While the gateway runs, which notices."""
+    assert "made" in answer(shared_gateway.run("vhost", "add", "tenant"))
+    assert "already" in refusal(shared_gateway.run("vhost", "add", "tenant"))
+    found = json.loads(answer(shared_gateway.run("vhost", "list", "--json")))
+    assert [(each["name"], each["queues"]) for each in found] == [
+        ("/", found[0]["queues"]),
+        ("tenant", 0),
+    ]
+
+    def is_declared() -> bool:
+        return shared_gateway.run("queue", "declare", "q", "--vhost", "tenant").returncode == 0
+
+    wait_until(is_declared)
+    words = refusal(shared_gateway.run("vhost", "remove", "tenant"))
+    assert "has 1 durable queues: delete them first" in words
+    answer(shared_gateway.run("queue", "delete", "q", "--vhost", "tenant"))
+    assert "removed" in answer(shared_gateway.run("vhost", "remove", "tenant"))
+    assert "no virtual host 'tenant'" in refusal(shared_gateway.run("vhost", "remove", "tenant"))
+    assert "tenant" not in answer(shared_gateway.run("vhost", "list"))
+    assert "stays" in refusal(shared_gateway.run("vhost", "remove", "/"))
+
+
 # --- queues
 
 

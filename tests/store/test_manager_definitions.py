@@ -9,15 +9,18 @@ from queue_core.bindings import ExchangeRef
 from queue_core.errors import (
     CoreError,
     ExchangeNotFound,
+    InvalidArgument,
     NotEquivalent,
     QueueInUse,
     QueueNotEmpty,
     QueueNotFound,
+    VhostNotFound,
 )
 from queue_core.exchanges import ExchangeSpec
 from queue_core.message import Message, Properties
 from queue_core.outcomes import Published
 from queue_core.specs import QueueSpec
+from queue_core.store.vhosts import Vhosts
 from tests.store.managers import House, bodies
 
 
@@ -206,3 +209,31 @@ async def test_vhosts_have_names_of_their_own(house: House, db: asyncpg.Connecti
     other = await house.manager.vhost("other")
     assert other.queue("q").counts().ready == 1
     assert house.vhost.queue("q").counts().ready == 0
+
+
+async def test_virtual_hosts_that_operators_make_and_remove_are_noticed(house: House) -> None:
+    stored = Vhosts(house.manager._database.engine)
+    assert await stored.add("new")
+    assert not await stored.add("new")
+    await house.manager.refresh_vhosts()
+    vhost = await house.manager.vhost("new")
+    await vhost.declare_queue(QueueSpec.parse("live", {}, durable=False))
+    queue = await vhost.declare_queue(QueueSpec.parse("kept", {}))
+    with pytest.raises(QueueNotEmpty, match="1 durable queues"):
+        await stored.remove("new")
+    await vhost.delete_queue(queue.name)
+    await stored.remove("new")
+    await house.manager.refresh_vhosts()
+    with pytest.raises(VhostNotFound, match="howdah vhost add"):
+        await house.manager.vhost("new")
+    assert not vhost.queues
+    await house.reopen()
+    assert set(house.manager.vhosts) == {"/"}
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
+async def test_a_virtual_host_has_a_name_that_every_protocol_can_say(
+    house: House, name: str
+) -> None:
+    with pytest.raises(InvalidArgument, match="1 to 255 bytes"):
+        await Vhosts(house.manager._database.engine).add(name)
