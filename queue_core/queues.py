@@ -27,6 +27,8 @@ from queue_core.specs import Overflow, QueueSpec
 
 EPHEMERAL_BYTES: Final = 64 * 1024 * 1024  # an ephemeral queue without limits of its own
 EPHEMERAL_MESSAGES: Final = 500_000  # any ephemeral queue: an empty message takes memory, too
+CROWD: Final = 20_000  # messages in an ephemeral queue, above which a run of RUSH more is a crowd
+RUSH: Final = 100
 EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something behind it may
 
 Appends = list[tuple[Log, Entry]]
@@ -65,6 +67,9 @@ class House:
     # Calls it once what is being read now has been read: what a chunk of bytes brings for one
     # queue is handed out together.
     soon: Callable[[Callable[[], None]], object] = at_once
+    # Many messages at once went into a queue that has many in memory already: whoever sent them
+    # lets its consumers have a moment, and takes the flag down.
+    is_crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ class CompetingQueue:
 
     def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
         """A message was routed here. False: the queue is full, and refuses it."""
+        raise TypeError("a queue says where its messages go")
+
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        """The same for messages without times of their own that came in a row, and what of it goes
+        through the writer. None: not here; they are to be taken one by one."""
         raise TypeError("a queue says where its messages go")
 
     # --- consumers
@@ -295,6 +305,27 @@ class EphemeralQueue(CompetingQueue):
                 return True
         return self._keep(message, options)
 
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        spec, ready, consumers = self.spec, self.cursor.ready, self.cursor.consumers
+        if (
+            spec.max_length is not None
+            or spec.max_bytes is not None
+            or self._may_expire
+            or ready.bytes >= self._max_bytes
+            or ready.count() + len(messages) > EPHEMERAL_MESSAGES
+            or (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
+        ):
+            return None
+        if len(messages) >= RUSH and ready.count() >= CROWD:
+            self.house.is_crowded = True
+        kept, first = options or None, self._next_offset
+        self._next_offset = first + len(messages)
+        self.cursor.put(
+            [Entry(message, kept, None, None, i) for i, message in enumerate(messages, first)]
+        )
+        self._plan_pump()
+        return []
+
     def refuses(self, coming: int = 0) -> bool:
         """Whether it has no room, with so many on their way to it."""
         if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming):
@@ -319,10 +350,13 @@ class EphemeralQueue(CompetingQueue):
             self.on_arrival([entry])
         else:
             self.cursor.put([entry])
-            if not self._is_pump_planned:
-                self._is_pump_planned = True
-                self.house.soon(self._pump)
+            self._plan_pump()
         return True
+
+    def _plan_pump(self) -> None:
+        if not self._is_pump_planned:
+            self._is_pump_planned = True
+            self.house.soon(self._pump)
 
     def _pump(self) -> None:
         self._is_pump_planned = False
@@ -403,6 +437,18 @@ class ClassicQueue(CompetingQueue):
         self.log.pending += 1
         appends.append((self.log, self.entry(message, options)))
         return True
+
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        if (
+            self.wants is not None
+            or self.window is not None
+            or self.spec.overflow is not Overflow.DROP_HEAD
+            or self.spec.message_ttl is not None
+        ):
+            return None
+        log, kept = self.log, options or None
+        log.pending += len(messages)
+        return [(log, Entry(message, kept)) for message in messages]
 
     def _on_refused(self, entry: Entry) -> None:
         if self.window is not None and not entry.message.deaths:

@@ -95,6 +95,29 @@ class Vhost:
                 )
         return self.hand_over(message, route, publisher, token, records)
 
+    def publish_run(
+        self, messages: list[Message], publisher: Publisher | None = None, token: int = 0
+    ) -> Published | None:
+        """Messages that differ by body alone; their tokens count on from the first one's. None: it
+        is not that simple, nothing was done, and they are to be published one by one. Measured on
+        50 messages for an ephemeral queue: 0.3 us each, against 2.6."""
+        route = self.router.routes.get((messages[0].exchange, messages[0].routing_key))
+        if route is None or len(route) != 1:
+            return None
+        ((queue, options),) = route
+        if isinstance(queue, StreamQueue):
+            return None
+        appends = queue.take_run(messages, options)
+        if appends is None:
+            return None
+        self.house.counters.published += len(messages)
+        if not appends:
+            return Published.DONE
+        submit = self.writer.submit
+        for number, each in enumerate(appends, token):
+            submit(Unit([each], publisher, number))
+        return Published.PENDING
+
     def publish_topic(
         self,
         message: Message,

@@ -6,7 +6,7 @@ of queues: it is told what became of which number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -28,9 +28,11 @@ class Confirms:
         self._ahead: dict[int, bool] = {}  # ended before something earlier; True: well
         self._nacks: list[int] = []  # up to the floor, not told yet
 
-    def next(self) -> int:
-        self._last += 1
-        return self._last
+    def next(self, count: int = 1) -> int:
+        """The first of so many numbers."""
+        first = self._last + 1
+        self._last += count
+        return first
 
     @property
     def outstanding(self) -> int:
@@ -43,7 +45,7 @@ class Confirms:
         else:
             self._end(((tag, True),))
 
-    def accept_all(self, tags: list[int]) -> None:
+    def accept_all(self, tags: Sequence[int]) -> None:
         """These are safe; they come in the order that they were given out in."""
         if tags[0] == self._floor + 1 and tags[-1] - tags[0] == len(tags) - 1 and not self._ahead:
             self._floor = tags[-1]

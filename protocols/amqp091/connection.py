@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 WRITE_HIGH: Final = 512 * 1024  # bytes that may wait in the socket's buffer before consumers do
 WRITE_FULL: Final = 8 * 1024 * 1024  # bytes of answers, after which a client has to read first
 CLOSE_SECONDS: Final = 5.0  # for the client to answer our close
+REST_SECONDS: Final = 0.002  # for the consumers of a queue that grows
 BEATS: Final = 2  # looks per heartbeat interval
 MISSED: Final = 2 * BEATS + 1  # looks without a byte before the client is taken for dead
 BLOCKED: Final = "the database is behind: publishing goes on when it has caught up"
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._is_leaving = False
         self._is_lost = False
         self._is_held = False  # not reading, because the core is behind
+        self._is_resting = False  # not reading for a moment, because a queue grows
         self._has_room = asyncio.Event()  # cleared while the client does not read its answers
         self._has_room.set()
         self._running: asyncio.Task[None] | None = None
@@ -207,6 +209,22 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
                 machine.block(BLOCKED)
                 self._holding = self._loop.create_task(self._hold())
+            elif terms is not None and terms.vhost.house.is_crowded:
+                terms.vhost.house.is_crowded = False
+                self._rest()
+
+    def _rest(self) -> None:
+        """A publisher is confirmed at once by a queue in memory, its consumers wait for the
+        network: without a moment's rest it would fill the queue, however fast they are."""
+        if not self._is_resting:
+            self._is_resting = True
+            self._counters.rested_publishers += 1
+            self._transport.pause_reading()
+            self._loop.call_later(REST_SECONDS, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._is_resting = False
+        self._resume_reading()
 
     async def _hold(self) -> None:
         terms = self._machine.terms
@@ -220,7 +238,8 @@ class Connection(asyncio.Protocol):
             self._resume_reading()
 
     def _resume_reading(self) -> None:
-        is_free = self._running is None and not self._is_held and self._has_room.is_set()
+        is_free = self._running is None and not self._is_held and not self._is_resting
+        is_free = is_free and self._has_room.is_set()
         if is_free and not self._transport.is_closing():
             self._transport.resume_reading()
 

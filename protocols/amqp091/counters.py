@@ -17,6 +17,7 @@ class Amqp091Counters:
     handshake_timeouts: int = 0
     heartbeat_timeouts: int = 0
     held_publishers: int = 0  # times that a connection was not read, because the database is behind
+    rested_publishers: int = 0  # times that one was not read for a moment, because a queue grows
     held_readers: int = 0  # times that one was not read, because it did not read its answers
     returned_messages: int = 0  # mandatory, and routed nowhere
     nacked_publishes: int = 0  # refused by a full queue or by the database

@@ -77,7 +77,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.operations import IMMEDIATE, WAITING, refuse
 from protocols.amqp091.output import Output
-from protocols.amqp091.publishing import Target, publish
+from protocols.amqp091.publishing import Target, publish, publish_run
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services, Terms, Tuning
 from queue_core.auth import Identity, Peer
@@ -122,6 +122,21 @@ class Stamp:
         self.channel = channel
         self.target = target
         self.facts = facts
+
+    def bodies(self, buffer: bytes, position: int) -> tuple[list[bytes], int]:
+        """Those of the publishes like this one that stand here one after the other, whole, and
+        where they end. None, if the channel takes no publish now."""
+        bodies: list[bytes] = []
+        if self.channel.state is not _OPEN or self.channel.arrival is not None:
+            return bodies, position
+        start, offset, size, end = self.start, self.offset, self.size, len(buffer)
+        after = position + size
+        while after <= end and buffer[after - 1] == FRAME_END:
+            bodies.append(buffer[position + offset : after - 1])
+            position, after = after, after + size
+            if not buffer.startswith(start, position):
+                break
+        return bodies, position
 
 
 class Machine:
@@ -211,19 +226,13 @@ class Machine:
         channels, targets, stamp = self.channels, self._targets, self._stamp
         while self.state is State.OPEN and end - position >= _LEAST:
             if stamp is not None and buffer.startswith(stamp.start, position):
-                after = position + stamp.size
-                sender = stamp.channel
-                if (
-                    after <= end
-                    and buffer[after - 1] == FRAME_END
-                    and sender.state is _OPEN
-                    and sender.arrival is None
-                ):
-                    content = buffer[position + stamp.offset : after - 1]
-                    position = self._position = after
+                bodies, position = stamp.bodies(buffer, position)
+                if bodies:
+                    sender = stamp.channel
+                    self._position = position
                     self._number, self._index = sender.number, _PUBLISH
                     self.has_published = True
-                    publish(sender, stamp.target, stamp.facts, content)
+                    publish_run(sender, stamp.target, stamp.facts, bodies)
                     continue
             kind, number, size, index = _METHOD_START.unpack_from(buffer, position)
             stop = position + 7 + size
@@ -277,7 +286,7 @@ class Machine:
                     position = self._position = stop + 1
                     self._number, self._index = number, index
                     tag, multiple = _ACK.unpack_from(buffer, stop - 9)
-                    if index == _NACK_INDEX:  # 2.5 us, 18 us through `_frame`
+                    if index == _NACK_INDEX:  # 6 us, 9.5 us through `_frame`
                         self._settle_acked()
                         verdict = RELEASED if multiple & 2 else REJECTED
                         settle(channel, tag, verdict, multiple=bool(multiple & 1))

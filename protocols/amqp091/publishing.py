@@ -91,12 +91,43 @@ def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None
         channel.user,
     )
     confirms = channel.confirms
+    tag = 0 if confirms is None else confirms.next()
+    _publish_one(channel, confirms, tag, target, message)
+
+
+def publish_run(channel: Channel, target: Target, facts: Facts, bodies: list[bytes]) -> None:
+    """Messages that came one after the other and differ by body alone."""
+    if len(bodies) == 1 or channel.work is not None or not facts.is_plain:
+        for body in bodies:
+            publish(channel, target, facts, body)
+        return
+    vhost, exchange, key = channel.vhost, target.exchange, target.key
+    if target.falls_back and key not in vhost.queues:
+        exchange = _fall_back(channel.terms, key)
+    durable, native, priority, user = facts.durable, facts.native, facts.priority, channel.user
+    messages = [
+        Message(body, exchange, key, None, durable, FORM, native, None, priority, None, None, user)
+        for body in bodies
+    ]
+    confirms, count = channel.confirms, len(bodies)
+    tag = 0 if confirms is None else confirms.next(count)
+    outcome = vhost.publish_run(messages, None if confirms is None else channel, tag)
+    if outcome is None:
+        for number, message in enumerate(messages, tag):
+            _publish_one(channel, confirms, number, target, message)
+    elif outcome is Published.DONE and confirms is not None:
+        confirms.accept_all(range(tag, tag + count))
+        channel.tell_confirms()
+
+
+def _publish_one(
+    channel: Channel, confirms: Confirms | None, tag: int, target: Target, message: Message
+) -> None:
     if confirms is None:
-        if vhost.publish(message) is Published.NOWHERE and target.mandatory:
+        if channel.vhost.publish(message) is Published.NOWHERE and target.mandatory:
             channel.output.write(_return(channel, target, message))
         return
-    tag = confirms.next()
-    outcome = vhost.publish(message, channel, tag)
+    outcome = channel.vhost.publish(message, channel, tag)
     if outcome is not Published.PENDING:
         _confirm_now(channel, confirms, tag, outcome, target, message)
 

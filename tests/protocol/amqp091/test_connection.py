@@ -12,6 +12,7 @@ from protocols.amqp091 import connection
 from protocols.amqp091.codec import method_frame
 from protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER
 from protocols.amqp091.methods import (
+    BasicAck,
     BasicConsume,
     BasicConsumeOk,
     BasicDeliver,
@@ -97,6 +98,28 @@ async def test_a_publisher_is_held_while_the_database_is_behind() -> None:
         caught_up.set()
         assert await client.hear() == ConnectionUnblocked()
         assert await client.hear() == ConfirmSelectOk()
+
+
+async def test_a_publisher_rests_for_a_moment_while_its_queue_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("queue_core.queues.CROWD", 300)
+    async with listening() as listener:
+        client = await (await listener.client()).open()
+        client.send(QueueDeclare(0, "q"), ConfirmSelect())
+        await client.hear()
+        await client.hear()
+        last = 0
+        for expected in (400, 800, 1200, 1600, 2000):  # all are taken all the same
+            client.send(published("q") * 400)
+            while last < expected:
+                answer = await client.hear()
+                assert isinstance(answer, BasicAck)
+                last = answer.delivery_tag
+        (connection,) = listener.connections
+        assert connection._counters.rested_publishers > 0
+        client.send(QueueDeclare(0, "q", passive=True))
+        assert await client.hear() == QueueDeclareOk("q", 2000, 0)
 
 
 async def test_a_client_that_does_not_read_stalls_nobody_and_costs_a_bounded_buffer() -> None:

@@ -36,6 +36,8 @@ from protocols.amqp091.methods import (
     ConnectionTuneOk,
     ExchangeDeclare,
     ExchangeDelete,
+    Method,
+    QueueBind,
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
@@ -80,6 +82,57 @@ async def test_both_ways_of_reading_a_publish_come_to_the_same_message() -> None
         for tag in (1, 2, 3, 4, 5)
         for part in (BasicDeliver("c", tag, False, "", "q"), encode_properties(properties), b"abc")
     ]
+
+
+def confirmed(heard: list[object]) -> dict[int, bool]:
+    """What was said of each publish: True for an ack."""
+    told: dict[int, bool] = {}
+    for each in heard:
+        if isinstance(each, BasicAck):
+            first = max(told, default=0) + 1 if each.multiple else each.delivery_tag
+            told |= dict.fromkeys(range(first, each.delivery_tag + 1), True)
+        elif isinstance(each, BasicNack):
+            told[each.delivery_tag] = False
+    return told
+
+
+FULL = {"x-max-length": 3, "x-overflow": "reject-publish"}
+BOUND = [QueueBind(0, name, "amq.fanout", "") for name in ("q", "r")]
+
+
+@pytest.mark.parametrize(
+    ("before", "publish"),
+    [
+        pytest.param([], published("q"), id="one queue"),
+        pytest.param([BasicConsume(0, "q", "c")], published("q"), id="consumed"),
+        pytest.param([BasicConsume(0, "q", "c", no_ack=True)], published("q"), id="no ack"),
+        pytest.param([BasicQos(0, 2), BasicConsume(0, "q", "c")], published("q"), id="prefetch"),
+        pytest.param([], published("nowhere", mandatory=True), id="nowhere"),
+        pytest.param([], published("q", expiration="60000"), id="expiration"),
+        pytest.param([], published("q", headers={"CC": ["r"]}), id="CC"),
+        pytest.param(BOUND, published("", exchange="amq.fanout"), id="two queues"),
+        pytest.param([QueueDeclare(0, "f", arguments=FULL)], published("f"), id="full"),
+        pytest.param([], published("", exchange="no-such"), id="no exchange"),
+        pytest.param([], published("q", user_id="somebody"), id="another's user id"),
+    ],
+)
+async def test_publishes_in_a_row_end_as_they_would_one_by_one(
+    before: list[Method], publish: bytes
+) -> None:
+    heard: list[list[object]] = []
+    counts: list[list[object]] = []
+    for chunks in ([publish * 9], [publish] * 9):
+        talk = await Conversation().open()
+        await talk.say(QueueDeclare(0, "q"), QueueDeclare(0, "r"), ConfirmSelect())
+        await talk.say(*before)
+        heard.append([each for chunk in chunks for each in await talk.say(chunk)])
+        queues = talk.services.root.queues
+        counts.append([queues[name].counts() for name in sorted(queues)])
+    acks = BasicAck | BasicNack
+    together, apart = ([e for e in each if not isinstance(e, acks)] for each in heard)
+    assert together == apart
+    assert confirmed(heard[0]) == confirmed(heard[1])
+    assert counts[0] == counts[1]
 
 
 async def test_a_message_without_a_body_is_a_message() -> None:
