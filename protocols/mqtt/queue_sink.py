@@ -24,8 +24,8 @@ from queue_core.topics import filter_tokens
 if TYPE_CHECKING:
     from queue_core.consumers import Consumer, Delivery
     from queue_core.message import Message
+    from queue_core.session import Session
     from queue_core.subscriptions import Subscription
-    from queue_core.vhost import Vhost
 
 MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
 OFFSET: Final = b"\x26" + wire.text("offset")
@@ -38,7 +38,7 @@ class QueueSink:
     def __init__(
         self,
         deliverer: Deliverer,
-        vhost: Vhost,
+        session: Session,
         subscription: Subscription,
         on_lost: Callable[[QueueSink, CoreError], None],
     ) -> None:
@@ -55,7 +55,8 @@ class QueueSink:
         self._identifiers = () if subscription.identifier is None else (subscription.identifier,)
         self._is_manual = wishes.get("ack") == "manual"
         self._deliverer = deliverer
-        self._vhost = vhost
+        self._session = session
+        self._vhost = session.vhost
         self._on_lost = on_lost
         self._held: dict[int, Delivery] = {}  # sent, to be settled by a settle topic
 
@@ -93,7 +94,20 @@ class QueueSink:
         flight.is_dup = delivery.redelivered
         if self._is_manual:
             self._held[delivery.offset] = delivery
-        self._deliverer.send(flight)
+        if self._qos == 2 and self._session.is_persistent:
+            self._record(flight)
+        else:
+            self._deliverer.send(flight)
+
+    def _record(self, flight: Flight) -> None:
+        """A client that is lost keeps the identifier of a QoS 2 message that it received, while the
+        message itself goes back to its queue, and maybe to others. So that the identifier can be
+        used again, the next connection releases it: also after a crash, so it is written down."""
+        outbound = self._deliverer.outbound
+        flight.packet_id = outbound.take_id()
+        outbound.reserved[flight.packet_id] = flight.state
+        records = self._session.note(True, flight.packet_id, Sent.AWAITS_PUBCOMP)
+        self._deliverer.commit_first(flight, records)
 
     def _facts(self, delivery: Delivery) -> bytes:
         """What the queue knows of a message, as user properties."""
@@ -144,11 +158,16 @@ class QueueSink:
         """Never: who competes on a queue claims nothing."""
 
     def on_recorded(self, flight: Flight) -> None:
-        """Never: the queue itself remembers."""
+        self._deliverer.send(flight)
 
     def _end(self, flight: Flight, reason: int) -> None:
         """PUBACK and PUBCOMP accept, unless they say that something is wrong. With ack=manual a
         good one only says that the message arrived."""
+        if self._qos == 2 and self._session.is_persistent:
+            flight.state = Sent.OVER
+            self._deliverer.outbound.reserved[flight.packet_id] = Sent.OVER
+            records = self._session.note(True, flight.packet_id, Sent.OVER)
+            self._deliverer.commit_later(flight, records)
         delivery = flight.delivery
         if delivery is None or not delivery.is_open:
             return

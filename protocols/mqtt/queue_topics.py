@@ -238,7 +238,7 @@ class QueueTopics:
         self.cancel(address, is_clean=True)
         name = subscription.queue or ""
         wishes = subscription.extra or {}
-        sink = QueueSink(self._deliverer, self._vhost, subscription, self._on_lost)
+        sink = QueueSink(self._deliverer, self._session, subscription, self._on_lost)
         offset = wishes.get("offset")
         spec = ConsumerSpec(
             tag=address,

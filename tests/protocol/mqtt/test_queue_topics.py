@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import PubAck, Publish, Version
+from protocols.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel, Version
 from protocols.mqtt.property_set import PropertySet
+from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
 
 P = PropertySet
+LASTING = P(session_expiry=100)
 MANUAL = P(user=(("ack", "manual"),))
 
 
@@ -217,3 +219,49 @@ async def test_what_a_filter_leaves_out_stays_in_its_place_for_others(mqtt: Mqtt
     assert [int(m.payload) for m in rest] == [i for i in range(20) if i % 4]
     assert not any(m.dup for m in rest)
     assert {dict(m.properties.user)["delivery-count"] for m in rest} == {"0"}
+
+
+async def test_an_identifier_that_a_lost_client_keeps_is_released_before_it_is_used_again(
+    mqtt: Mqtt,
+) -> None:
+    """Else the client would take the next message under it for one that it has."""
+    name, queue = fresh(), fresh("$queue/q")
+    packet_id = await received_half(mqtt, name, queue)
+    await check_released(mqtt, name, queue, packet_id)
+
+
+async def test_it_is_released_after_a_crash_as_well(gateway: GatewayProcess) -> None:
+    mqtt = Mqtt(gateway.ports["mqtt"])
+    packet_id = await received_half(mqtt, "worker", "$queue/q")
+    gateway.kill()
+    await mqtt.close()
+    gateway.restart()
+    await check_released(mqtt, "worker", "$queue/q", packet_id)
+    await mqtt.close()
+
+
+async def received_half(mqtt: Mqtt, name: str, queue: str) -> int:
+    """The identifier of a QoS 2 message whose receiver was lost before PUBCOMP."""
+    async with mqtt.client(name, properties=LASTING) as worker, mqtt.client() as publisher:
+        await worker.subscribe(queue, 2)
+        await publisher.publish(queue, b"first", 1)
+        message = await worker.expect(Publish)
+        worker.send(PubRec(message.packet_id))
+        await worker.expect(PubRel)
+    return message.packet_id
+
+
+async def check_released(mqtt: Mqtt, name: str, queue: str, packet_id: int) -> None:
+    async with mqtt.client() as other, mqtt.client() as publisher:
+        await other.subscribe(queue, 1)
+        assert (await other.message()).payload == b"first"  # it came back to its queue
+        await other.disconnect()
+        await publisher.publish(queue, b"second", 1)
+    async with mqtt.client(name, clean=False, properties=LASTING) as worker:
+        assert await worker.expect(PubRel) == PubRel(packet_id)
+        second = await worker.expect(Publish)
+        assert second.payload == b"second"
+        assert second.packet_id != packet_id
+        worker.send(PubComp(packet_id))
+        await worker.acknowledge(second)
+        assert await worker.hears_nothing()
