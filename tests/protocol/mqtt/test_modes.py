@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import pytest
 
 from protocols.mqtt.packets import Connect, PubAck, Publish, Version, Will
 from protocols.mqtt.property_set import PropertySet
-from tests.gateway_process import running
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, lasting
+from tests.gateway_process import GatewayProcess, running
+from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
 P = PropertySet
 
@@ -113,30 +113,51 @@ async def test_a_pending_queue_lets_qos_0_pass_a_full_window(tmp_path: Path) -> 
         assert await client.hears_nothing()
 
 
+@pytest.fixture(scope="module")
+def strict_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    settings = {
+        "broker": {"max_qos": 1, "max_message_size": "2KiB", "max_topic_levels": 3},
+        "session": {"max_subscriptions": 2},
+    }
+    with running(tmp_path_factory.mktemp("strict"), settings) as process:
+        yield process
+
+
 @pytest.fixture
-async def strict(tmp_path: Path) -> AsyncIterator[Mqtt]:
-    settings = {"broker": {"max_qos": 1, "max_message_size": "2KiB"}}
-    async with gateway_with(tmp_path, settings) as mqtt:
-        yield mqtt
+async def strict(strict_gateway: GatewayProcess) -> AsyncIterator[Mqtt]:
+    mqtt = Mqtt(strict_gateway.ports["mqtt"])
+    yield mqtt
+    await mqtt.close()
 
 
 async def test_the_highest_qos_is_announced_and_held(strict: Mqtt) -> None:
-    client = await strict.connected()
+    client, topic = await strict.connected(), fresh("t")
     assert client.connack.properties.maximum_qos == 1
-    assert await client.subscribe("t", 2) == 1  # downgraded
-    client.send(Publish("t", b"", 2, packet_id=1))
+    assert await client.subscribe(topic, 2) == 1  # downgraded
+    for qos in (0, 1):  # a topic that is known by now
+        await client.publish(topic, b"", qos)
+        await client.message()
+    client.send(Publish(topic, b"", 2, packet_id=1))
     assert await client.disconnected() == 0x9B
 
 
 async def test_mqtt_3_2_2_12_a_will_above_the_highest_qos_is_refused(strict: Mqtt) -> None:
     client: RawClient = await strict.open()
-    answer = await client.connect(Connect("c", will=Will("t", b"", 2)))
+    answer = await client.connect(Connect(fresh(), will=Will("t", b"", 2)))
     assert answer.reason == 0x9B
 
 
 async def test_the_largest_packet_is_announced_and_held(strict: Mqtt) -> None:
-    client = await strict.connected()
+    client, topic = await strict.connected(), fresh("t")
     assert client.connack.properties.maximum_packet_size == 2048
-    assert await client.publish("t", b"x" * 2000, 1) == 0x10
-    client.send(Publish("t", b"x" * 3000, 1, packet_id=9))
+    assert await client.publish(topic, b"x" * 2000, 1) == 0x10
+    client.send(Publish(topic, b"x" * 3000, 1, packet_id=9))
     assert await client.disconnected() == 0x95
+
+
+async def test_subscriptions_and_levels_are_as_many_as_the_operator_says(strict: Mqtt) -> None:
+    client = await strict.connected()
+    assert await client.publish("a/b/c", b"", 1) < 0x80
+    assert await client.publish("a/b/c/d", b"", 1) == 0x90
+    reasons = [await client.subscribe(each) for each in ("a/b/c/d", "a/b/#", "c", "d", "c")]
+    assert reasons == [0x8F, 0, 0, 0x97, 0]
