@@ -31,6 +31,7 @@ class Echoing:
 
     def __init__(self) -> None:
         self._asked: dict[Handle, Asked] = {}  # links, as the peer numbers them
+        self._taken: set[tuple[int, int]] = set()  # channels and handles of the peer's
         self._unplaced: list[Handle] = []  # attaches of ours that have not left yet
         self._places: dict[Handle, tuple[int, int]] = {}  # our channel and handle of a link
         self._closed: dict[Handle, int] = {}  # sessions: messages sent by links that are gone
@@ -45,7 +46,13 @@ class Echoing:
 
     def attach(self, handle: Handle, asked: Asked) -> None:
         self._asked[handle] = asked
+        if asked.handle >= 0:
+            self._taken.add((asked.channel, asked.handle))
         self._unplaced.append(handle)
+
+    def is_taken(self, asked: Asked) -> bool:
+        """Another link has that handle on that channel."""
+        return (asked.channel, asked.handle) in self._taken
 
     def asked(self, handle: Handle) -> Asked | None:
         return self._asked.get(handle)
@@ -54,7 +61,9 @@ class Echoing:
         self._waiting[handle] = echo
 
     def detach(self, handle: Handle, session: Handle, sent: int) -> None:
-        self._asked.pop(handle, None)
+        asked = self._asked.pop(handle, None)
+        if asked is not None:
+            self._taken.discard((asked.channel, asked.handle))
         if handle in self._unplaced:
             self._unplaced.remove(handle)
         self._places.pop(handle, None)

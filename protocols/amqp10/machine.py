@@ -36,6 +36,7 @@ from protocols.amqp10.engine import (
 from protocols.amqp10.errors import (
     DECODE_ERROR,
     FORCED,
+    HANDLE_IN_USE,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
@@ -330,6 +331,11 @@ class Machine:
                 raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
             is_receiver = pn.is_sender(handle)
             asked = self._watch.attach(pn.name_of(handle), is_receiver=is_receiver)
+            if self.echoing.is_taken(asked):  # [2.7.3] the engine lets it pass
+                text = f"handle {asked.handle} is another link's; detach that first"
+                pn.end_session(pn.session_of(handle), HANDLE_IN_USE, text)
+                self.wake()
+                return
             await attach(self, handle, asked)
             self.echoing.attach(handle, asked)
         except Amqp10Error as error:

@@ -168,6 +168,76 @@ def test_a_transfer_on_an_unknown_handle_is_an_error(
     assert still_serves(shared_gateway)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(frame(0, DETACH, [UInt(77), True]), id="detach"),
+        pytest.param(frame(9, FLOW, [UInt(0), UInt(9), UInt(0), UInt(9)]), id="another channel"),
+        pytest.param(frame(9, END, []), id="the end of a session that there is not"),
+    ],
+)
+def test_a_frame_for_what_is_not_there_ends_that_connection_alone(
+    shared_gateway: GatewayProcess, begun: Wire, data: bytes
+) -> None:
+    begun.send(data)
+    while (found := begun.frame()) is not None:
+        if found[0] in (END, CLOSE):
+            break
+    assert still_serves(shared_gateway)
+
+
+def test_attaching_the_same_handle_twice_is_an_error(
+    shared_gateway: GatewayProcess, begun: Wire
+) -> None:
+    address = f"queue://{fresh('twice')}"
+    begun.attach_sender(address, 0, "one")
+    begun.send(attach(address, 0, "other", is_receiver=False))
+    assert condition(begun.until(END)[0]) == "amqp:session:handle-in-use"
+    assert still_serves(shared_gateway)
+
+
+def test_nothing_is_sent_beyond_the_window_of_the_session(wire: Wire) -> None:
+    """[2.5.6] The credit allows ten; the session takes three transfers, then two more."""
+    wire.open()
+    wire.send(frame(0, BEGIN, [None, UInt(0), UInt(3), UInt(1000)]))
+    wire.until(BEGIN)
+    queue = f"queue://{fresh('window')}"
+    wire.attach_sender(queue, 0)
+    for number in range(10):
+        wire.send(transfer(0, number, DATA))
+        wire.until(DISPOSITION)
+    wire.attach_receiver(queue, 1)
+
+    def widened(received: int, window: int) -> bytes:
+        fields = [UInt(received), UInt(window), UInt(10), UInt(1000), UInt(1), UInt(0), UInt(10)]
+        return frame(0, FLOW, list(fields))
+
+    def transfers() -> int:
+        """Until a disposition: what was to come before it has come."""
+        wire.send(transfer(0, next(numbers), DATA))
+        count = 0
+        while (found := wire.frame()) is not None and found[0] != DISPOSITION:
+            count += found[0] == TRANSFER
+        return count
+
+    numbers = iter(range(10, 20))
+    wire.send(widened(0, 3))
+    assert transfers() == 3
+    assert transfers() == 0
+    wire.send(widened(3, 2))
+    assert transfers() == 2
+    wire.send(widened(5, 100))
+    assert transfers() == 5  # what is left of the credit
+
+
+def test_an_echo_is_answered_with_the_state_of_the_link(begun: Wire) -> None:
+    queue = f"queue://{fresh('echo')}"
+    begun.attach_receiver(queue, 0)
+    begun.send(flow(0, 7, echo=True))
+    said = begun.until(FLOW)
+    assert (said[4], said[5], said[6]) == (0, 0, 7)
+
+
 def test_attaching_the_same_name_twice_is_an_error(
     shared_gateway: GatewayProcess, begun: Wire
 ) -> None:
