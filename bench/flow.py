@@ -55,6 +55,7 @@ class Spec:
     prefetch: int = 500
     source: str = "bench/topic"  # the topic, routing key or address to publish to
     target: str = "bench/topic"  # the filter, queue or address to consume from
+    properties: bool = False  # MQTT 5: with a content type and a user property
     queue: str = ""  # made over AMQP 0.9.1 before the run, and deleted after it
     bind: str = ""  # the key of amq.topic that this queue is bound by
     max_length: int = 0  # of this queue: its oldest are dropped; 0: no bound

@@ -1,5 +1,5 @@
-"""MQTT 5.0 as the load speaks it: with properties that another protocol has to be told, and with
-deliveries that grow with their offset."""
+"""MQTT 5.0 as the load speaks it: with properties that another protocol has to be told, if asked
+for, and with deliveries that grow with their offset."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def dial(port: int, client_id: str, receive_maximum: int) -> tuple[socket.socket
 def publish_frames(spec: Spec, publisher: int) -> Bytes:
     """A ring of PUBLISH packets."""
     opening = text(spec.source)
-    properties = varint(len(PROPERTIES)) + PROPERTIES
+    properties = varint(len(PROPERTIES)) + PROPERTIES if spec.properties else b"\0"
     remaining = len(opening) + 2 + len(properties) + spec.payload
     head = bytes([PUBLISH | spec.qos << 1]) + varint(remaining) + opening
     length = remaining + 1 + len(varint(remaining))

@@ -240,17 +240,29 @@ MIXED: Final = (
     ),
     Scenario(
         "mqtt-to-amqp091",
-        "MQTT 5 QoS 1 with properties into $queue/..., consumed over AMQP 0.9.1",
+        "MQTT 5 QoS 1 into $queue/..., consumed over AMQP 0.9.1",
         (HOWDAH,),
         CROSS5,
         goals=(share_of("mqtt-to-amqp091", "amqp091-durable", 0.8),),
     ),
     Scenario(
         "mqtt-to-amqp10",
-        "MQTT 5 QoS 1 with properties into $queue/..., consumed over AMQP 1.0",
+        "MQTT 5 QoS 1 into $queue/..., consumed over AMQP 1.0",
         (HOWDAH,),
         replace(CROSS5, consume="amqp10", target="/queues/bench"),
         goals=(share_of("mqtt-to-amqp10", "amqp10-durable", 0.8),),
+    ),
+    Scenario(
+        "mqtt-to-amqp091-properties",
+        "the same with a content type and a user property, consumed over AMQP 0.9.1",
+        (HOWDAH,),
+        replace(CROSS5, properties=True),
+    ),
+    Scenario(
+        "mqtt-to-amqp10-properties",
+        "the same with a content type and a user property, consumed over AMQP 1.0",
+        (HOWDAH,),
+        replace(CROSS5, properties=True, consume="amqp10", target="/queues/bench"),
     ),
     Scenario(
         "amqp091-to-mqtt",

@@ -13,6 +13,7 @@ from protocols.amqp091.content import MAX_KEPT, MAX_KEPT_BYTES, decode_propertie
 from protocols.amqp091.short_text import fitting
 from protocols.amqp091.to_canonical import canonical
 from queue_core.message import Message, Properties
+from queue_core.writings import Writings
 
 __all__ = ["FORM", "fitting", "native_of"]
 
@@ -39,6 +40,10 @@ class Amqp091Form:
 
 
 FORM: Final = Amqp091Form()
+WRITINGS: Final = Writings(
+    lambda message: from_canonical.encode(from_canonical.build(message), None, 0.0)
+)
+SURELY_FITS: Final = 63  # characters of a routing key; a longer one may have to be carried
 
 
 def native_of(message: Message, now: float) -> bytes:
@@ -46,6 +51,10 @@ def native_of(message: Message, now: float) -> bytes:
     expires is written for each delivery, with the time that is left."""
     if message.form is FORM:
         return message.native or NO_PROPERTIES
+    if message.expires_at is None and len(message.routing_key) <= SURELY_FITS:
+        shared = WRITINGS.of(message)
+        if shared is not None:
+            return shared
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}

@@ -13,7 +13,7 @@ from typing import Final
 
 from protocols.amqp10.annotations import merged
 from protocols.amqp10.from_canonical import priority, ttl
-from protocols.amqp10.properties import FORM, PUBLISHER, section, to_wire, written
+from protocols.amqp10.properties import FORM, PUBLISHER, native_of, section, to_wire
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     HEADER,
@@ -66,7 +66,7 @@ def whole(
 ) -> bytes:
     """A delivery's payload. `offset` is its place in a stream; `queues`: see `written`."""
     # Measured on 100-byte bodies from a 1.0 sender: 1.3 us; 14 us when every section is built anew.
-    native = message.native if message.form is FORM else written(message, queues).native
+    native = message.native if message.form is FORM else native_of(message, queues)
     if not native or native[0] == 0:
         sections, body = native, message.body
         opening = data_opening(len(body))

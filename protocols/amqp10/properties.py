@@ -15,6 +15,7 @@ from protocols.amqp10.sections import shape_of
 from protocols.amqp10.to_canonical import VALUE_TYPE, canonical, contents_of
 from queue_core.carried_headers import PUBLISHER
 from queue_core.message import NO_PROPERTIES, Message, Properties
+from queue_core.writings import Writings
 
 __all__ = [
     "FORM",
@@ -94,6 +95,12 @@ def written(message: Message, queues: Container[str] | None = None) -> Built:
     return known
 
 
-def native_of(message: Message) -> bytes:
+WRITINGS: Final = Writings(lambda message: build(message).native)
+
+
+def native_of(message: Message, queues: Container[str] | None = None) -> bytes:
     """The sections and how the body is written: the sender's own bytes, or ours."""
-    return message.native if message.form is FORM else written(message).native
+    if message.form is FORM:
+        return message.native
+    shared = WRITINGS.of(message)
+    return written(message, queues).native if shared is None else shared

@@ -13,6 +13,7 @@ from protocols.mqtt import wire
 from protocols.mqtt.from_canonical import seconds_left
 from protocols.mqtt.properties import FORMS, MQTT5, built_properties, written_properties
 from queue_core.message import Message
+from queue_core.writings import Writings
 
 PUBLISH: Final = 0x30
 DUP: Final = 0x08
@@ -47,6 +48,10 @@ def topic_octets(topic: str) -> bytes:
     return octets
 
 
+# What has a reply address is written by itself, so none of these is asked whether it is a queue.
+WRITINGS: Final = Writings(lambda message: built_properties(message, False))
+
+
 def property_octets(message: Message, is_queue: bool = False) -> bytes:
     """The properties of a message as MQTT 5 writes them, without length, expiry and whatever
     belongs to one subscriber. `is_queue`: its reply address is the name of a queue."""
@@ -55,6 +60,9 @@ def property_octets(message: Message, is_queue: bool = False) -> bytes:
         return written_properties(message.native)
     if form in FORMS:
         return b""
+    shared = WRITINGS.of(message)
+    if shared is not None:
+        return shared
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}
