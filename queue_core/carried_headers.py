@@ -14,11 +14,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from queue_core.message import Value, type_of_id
 from queue_core.typed_text import (
     Dialect,
     identifier,
-    json_text,
     restored,
     separated,
     typed_identifier,
@@ -40,6 +41,7 @@ class Table(NamedTuple):
 
     dialect: Dialect
     is_claimed: Callable[[str, Value], bool]  # its reader takes such a header for something else
+    claimable: frozenset[str]  # the names that it may say yes to, and the two of this module
     rank: Callable[[str], int] | None = None  # the order in which the reader finds them
 
 
@@ -73,16 +75,22 @@ def packed(
     if needs_list:
         found[REPEATED] = [[name, value] for name, value in written]
     if notes:
-        found[TYPES] = json_text(notes)
+        found[TYPES] = notes_text(notes)
     return found
 
 
+def notes_text(notes: Sequence[Note]) -> str:
+    return msgspec.json.encode(notes).decode()
+
+
 def _is_special(name: str, value: Value, table: Table) -> bool:
+    if name not in table.claimable:
+        return not table.dialect.holds_name(name)
     if name == TYPES:
         return read_notes(value) is not None
     if name == REPEATED:
         return _list_of(value) is not None
-    return not table.dialect.holds_name(name) or table.is_claimed(name, value)
+    return table.is_claimed(name, value)
 
 
 def note_of(name: str, kind: object, before: Sequence[Pair]) -> Note:
@@ -98,6 +106,8 @@ class Unpacked(NamedTuple):
 
 def unpacked(found: Mapping[str, Value], table: Table) -> Unpacked:
     """What `packed` was given."""
+    if table.claimable.isdisjoint(found):
+        return Unpacked(list(found.items()), {}, [])
     is_claimed = table.is_claimed
     claimed: dict[str, Value] = {}
     rest: list[Pair] = []
@@ -122,7 +132,7 @@ def unpacked(found: Mapping[str, Value], table: Table) -> Unpacked:
 
 
 def _list_of(said: Value) -> list[Pair] | None:
-    if not isinstance(said, list):
+    if not isinstance(said, list) or not said:
         return None
     if all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in said):
         return [(p[0], p[1]) for p in said]

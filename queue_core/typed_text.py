@@ -38,11 +38,14 @@ def _json_keeps(value: Scalar) -> bool:
     return value is None or isinstance(value, bool | int | str)
 
 
+SCALARS: Final = frozenset((str, bool, int, float, bytes, type(None), datetime, Decimal, UUID))
 JSON: Final = Dialect(_json_keeps, lambda _: True)
 
 
 def separated(value: Value, dialect: Dialect) -> tuple[Value, object]:
     """What is written, and its type; None: it is kept as it stands."""
+    if type(value) in SCALARS:  # before anybody asks whether it is a map, which takes 0.3 us
+        return _separated_scalar(value, dialect)  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         if dialect.nests and all(map(dialect.holds_name, value)):
             return _separated_map(value, dialect)
@@ -53,8 +56,11 @@ def separated(value: Value, dialect: Dialect) -> tuple[Value, object]:
             return _separated_list(value, dialect)
         inner, types = _separated_list(value, JSON)
         return json_text(inner), types or []
-    assert not isinstance(value, Mapping)
-    if dialect.keeps(value):  # type: ignore[arg-type]
+    return _separated_scalar(value, dialect)  # type: ignore[arg-type]
+
+
+def _separated_scalar(value: Scalar, dialect: Dialect) -> tuple[Value, object]:
+    if dialect.keeps(value):
         return value, None
     name = type_name(value)
     return (json_text(value) if name == ESCAPED else text_of(value)), name

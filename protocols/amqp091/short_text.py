@@ -78,4 +78,6 @@ def _fits_decimal(value: Decimal) -> bool:
     if isinstance(exponent, str) or not -255 <= exponent <= 0:
         return False
     unscaled = int("".join(map(str, digits)) or "0")
-    return unscaled < _INT32 and not (sign and not unscaled)
+    if not unscaled:
+        return not sign  # there is no negative zero
+    return -_INT32 <= (-unscaled if sign else unscaled) < _INT32

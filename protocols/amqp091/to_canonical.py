@@ -12,7 +12,16 @@ from typing import Final
 
 from protocols.amqp091.content import Contents
 from protocols.amqp091.short_text import fits_property, holds_name, short_text, table_keeps
-from queue_core.carried_headers import CREATED, Note, Pair, Table, identified, unpacked
+from queue_core.carried_headers import (
+    CREATED,
+    REPEATED,
+    TYPES,
+    Note,
+    Pair,
+    Table,
+    identified,
+    unpacked,
+)
 from queue_core.conversion import Reading, as_it_is
 from queue_core.message import Properties, Value
 from queue_core.typed_text import Dialect, identifier, text_of, time_of
@@ -61,7 +70,7 @@ CARRIED: Final = {
 IDENTIFIERS: Final = ("message_id", "correlation_id")
 BINARY: Final = frozenset((*IDENTIFIERS, "user_id"))  # fields that may be bytes
 ROUTING_KEY: Final = "x-routing-key"  # written by the gateway: a key too long for its place, whole
-CLAIMABLE: Final = frozenset((*CARRIED, CREATED, ROUTING_KEY))
+CLAIMABLE: Final = frozenset((*CARRIED, CREATED, ROUTING_KEY, TYPES, REPEATED))
 
 DIALECT: Final = Dialect(table_keeps, holds_name)
 
@@ -71,19 +80,19 @@ def headers_table(present: Collection[str], created: object) -> Table:
     has one already, is an ordinary header, whatever its name."""
 
     def is_claimed(name: str, value: Value) -> bool:
-        if name not in CLAIMABLE:
-            return False
         if name == ROUTING_KEY:
             return isinstance(value, str) and not fits_property(value)
         if name == CREATED:
             return says_more(value, created)
+        if name not in CARRIED:
+            return False
         field, place = CARRIED[name]
         if not place:
             return isinstance(value, str)
         is_possible = isinstance(value, str | bytes if field in BINARY else str)
         return is_possible and place not in present and short_text(value) is None
 
-    return Table(DIALECT, is_claimed)
+    return Table(DIALECT, is_claimed, CLAIMABLE)
 
 
 def says_more(value: object, created: object) -> bool:

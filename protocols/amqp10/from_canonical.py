@@ -6,7 +6,7 @@ Written when the first 1.0 consumer asks for a message of another protocol, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -138,11 +138,31 @@ class Built(NamedTuple):
     native: bytes  # what the core would keep of it
 
 
+class Headers:
+    """A message's headers, from which is taken off what is no header here."""
+
+    __slots__ = ("names", "pairs")
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self.pairs = list(pairs)
+        self.names = {name for name, _ in pairs}
+
+    def take(self, name: str, is_ours: Callable[[Value], bool]) -> Any:
+        """The last of that name, if it is what it should be."""
+        if name not in self.names:
+            return None
+        pairs = self.pairs
+        for place in range(len(pairs) - 1, -1, -1):
+            if pairs[place][0] == name and is_ours(pairs[place][1]):
+                return pairs.pop(place)[1]
+        return None
+
+
 def build(message: Message, queues: Container[str] | None = None) -> Built:
     """`queues`: the names of those there are, for what may be a queue or a topic."""
     said = message.properties
-    pairs = list(said.headers)
-    places = _taken(pairs, PLACES, lambda value: isinstance(value, Mapping)) or {}
+    headers = Headers(said.headers)
+    places = headers.take(PLACES, lambda value: isinstance(value, Mapping)) or {}
     assert isinstance(places, Mapping)
     fields: dict[str, object] = {}
     carried: dict[str, Value] = {}
@@ -155,25 +175,17 @@ def build(message: Message, queues: Container[str] | None = None) -> Built:
             carried[rule.otherwise] = value
         else:
             fields[rule.place] = written
-    _restore_aliases(pairs, places, fields)
+    _restore_aliases(headers, places, fields)
     if said.reply_to is not None:
-        address = _taken(pairs, REPLY_ADDRESS, lambda value: _leads_to(value, said.reply_to))
+        address = headers.take(REPLY_ADDRESS, lambda value: _leads_to(value, said.reply_to))
         fields["reply-to"] = address or _reply_address(said.reply_to, queues)
     if said.created_at is not None:
-        _carry_time(said, pairs, carried)
-    shape = _shape(message.body, pairs, fields, carried)
-    annotations, application = _sections(pairs, places, fields, carried, said.created_at)
+        _carry_time(said, headers, carried)
+    shape = _shape(message.body, headers, fields, carried)
+    annotations, application = _sections(headers.pairs, places, fields, carried, said.created_at)
     sections = _encode_sections(annotations, fields, application)
     opening = shape.opening if shape.opening or shape.kind else data_opening(len(message.body))
     return Built(sections, opening, prefix_of(shape) + sections)
-
-
-def _taken(pairs: list[Pair], name: str, is_ours: Callable[[Value], bool]) -> Any:
-    """The last header of that name, taken off, if it is what it should be."""
-    for place in range(len(pairs) - 1, -1, -1):
-        if pairs[place][0] == name and is_ours(pairs[place][1]):
-            return pairs.pop(place)[1]
-    return None
 
 
 def _reply_address(key: str, queues: Container[str] | None) -> str:
@@ -189,20 +201,22 @@ def _leads_to(value: Value, key: str | None) -> bool:
 
 
 def _restore_aliases(
-    pairs: list[Pair], places: Mapping[str, Value], fields: dict[str, object]
+    headers: Headers, places: Mapping[str, Value], fields: dict[str, object]
 ) -> None:
     """What a property says that the core only carries."""
-    names = [name for name, _ in pairs]
+    if ALIASES.keys().isdisjoint(headers.names):
+        return
+    names = [name for name, _ in headers.pairs]
     for name, rule in ALIASES.items():
-        if name not in names or (places.get(name) == "annotations" and names.count(name) == 1):
+        if places.get(name) == "annotations" and names.count(name) == 1:
             continue
-        value = _taken(pairs, name, lambda value, rule=rule: rule.convert(value) is not None)  # type: ignore[misc]
+        value = headers.take(name, lambda value, rule=rule: rule.convert(value) is not None)  # type: ignore[misc]
         if value is not None:
             fields[rule.place] = UInt(value) if rule.place == "group-sequence" else value
 
 
-def _carry_time(said: Properties, pairs: list[Pair], carried: dict[str, Value]) -> None:
-    spelled = _taken(pairs, CREATED, lambda value: says_more(value, said.created_at))
+def _carry_time(said: Properties, headers: Headers, carried: dict[str, Value]) -> None:
+    spelled = headers.take(CREATED, lambda value: says_more(value, said.created_at))
     if spelled is not None:
         carried[CREATED] = spelled
     elif said.created_at is not None and said.created_at.microsecond % 1000:
@@ -210,28 +224,30 @@ def _carry_time(said: Properties, pairs: list[Pair], carried: dict[str, Value]) 
 
 
 def _shape(
-    body: bytes, pairs: list[Pair], fields: dict[str, object], carried: dict[str, Value]
+    body: bytes, headers: Headers, fields: dict[str, object], carried: dict[str, Value]
 ) -> Shape:
     """How the body's sections are written."""
-    footer = _taken(pairs, FOOTER, lambda value: isinstance(value, Mapping))
+    footer = headers.take(FOOTER, lambda value: isinstance(value, Mapping))
     foot = b"" if footer is None else section(FOOTER_SECTION, _symbols(footer))
     if fields.get("content-type") == VALUE_TYPE and is_encoded_body(body):
-        before = _taken(pairs, CONTENT_TYPE, lambda value: isinstance(value, str))
+        before = headers.take(CONTENT_TYPE, lambda value: isinstance(value, str))
         del fields["content-type"]
         if before is not None:
             _set_content_type(before, fields, carried)
         return Shape.encoded(foot)
-    sizes = _taken(pairs, DATA, lambda value: _are_sizes(value, len(body)))
+    sizes = headers.take(DATA, lambda value: _are_sizes(value, len(body)))
     if sizes is not None:
         return Shape.cut(sizes, foot)
-    flag = next((v for n, v in pairs if n == TEXT_FLAG and type(v) is int), None)
+    flag = None
+    if TEXT_FLAG in headers.names:
+        flag = next((v for n, v in headers.pairs if n == TEXT_FLAG and type(v) is int), None)
     is_said = flag == 1 or (flag is None and says_utf8(fields.get("content-type")))
     if is_said and _is_utf8(body):
-        if _taken(pairs, BODY, lambda value: value == "value") is not None:
-            _taken(pairs, TEXT_FLAG, lambda value: value == 1)
+        if headers.take(BODY, lambda value: value == "value") is not None:
+            headers.take(TEXT_FLAG, lambda value: value == 1)
             return Shape.opened(text_opening(len(body)), foot)
         if "content-type" not in fields and "x-content-type" not in carried:
-            _taken(pairs, TEXT_FLAG, lambda value: value == 1)
+            headers.take(TEXT_FLAG, lambda value: value == 1)
             fields["content-type"] = Symbol(TEXT_TYPE)
             carried[ADDED] = True
     return Shape.plain(foot)

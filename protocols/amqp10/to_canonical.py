@@ -26,8 +26,10 @@ from protocols.amqp10.types import Char, Described, Malformed, Opaque, Symbol, s
 from queue_core.carried_headers import (
     CREATED,
     PUBLISHER,
+    REPEATED,
     REPLY_ADDRESS,
     TEXT_FLAG,
+    TYPES,
     Pair,
     Table,
     says_utf8,
@@ -159,7 +161,7 @@ def headers_table(
     """How headers are read beside these properties."""
 
     def is_claimed(name: str, value: Value) -> bool:
-        if name not in CLAIMABLE or not in_annotations(name):
+        if name not in CLAIMS or not in_annotations(name):
             return False
         if name == CREATED:
             return says_more(value, created)
@@ -170,11 +172,12 @@ def headers_table(
             return is_odd and ASCII_FIELDS[name] not in present
         return True
 
-    return Table(DIALECT, is_claimed, lambda name: int(in_annotations(name)))
+    return Table(DIALECT, is_claimed, CLAIMABLE, lambda name: int(in_annotations(name)))
 
 
 ASCII_FIELDS: Final = {"x-content-type": "content-type", "x-content-encoding": "content-encoding"}
-CLAIMABLE: Final = frozenset((CREATED, APP_ID, ADDED, *ASCII_FIELDS, *STAMPED))
+CLAIMS: Final = frozenset((CREATED, APP_ID, ADDED, *ASCII_FIELDS, *STAMPED))
+CLAIMABLE: Final = CLAIMS | {TYPES, REPEATED}
 
 
 def says_more(value: object, created: object) -> bool:

@@ -32,6 +32,7 @@ from queue_core.carried_headers import (
     TYPES,
     Note,
     Pair,
+    notes_text,
     read_notes,
     says_utf8,
 )
@@ -162,7 +163,7 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
     if message.publisher is not None:
         user += _parts(PUBLISHER, message.publisher.replace("\0", "\ufffd"))
     if notes:
-        user += _parts(TYPES, json_text(notes))
+        user += _parts(TYPES, notes_text(notes))
     return PropertySet(user=tuple(user), **found)
 
 
