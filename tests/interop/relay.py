@@ -22,7 +22,8 @@ class Relay:
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
-        self._is_silent = threading.Event()
+        self._is_silent = False
+        self._word = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -46,11 +47,12 @@ class Relay:
             for side in pair:
                 with suppress(OSError):
                     side.shutdown(socket.SHUT_RDWR)
-        self._is_silent.clear()
+        self._is_silent, self._word = False, b""
 
-    def silence(self) -> None:
-        """From now on nothing that the gateway says arrives, until the next cut."""
-        self._is_silent.set()
+    def silence_when(self, said: bytes) -> None:
+        """From the piece on in which the gateway says this, nothing of it arrives, until the next
+        cut."""
+        self._word = said
 
     def _run(self, work: object, *arguments: object) -> None:
         assert callable(work)
@@ -73,7 +75,9 @@ class Relay:
     def _pass_on(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
             while data := source.recv(CHUNK):
-                if not (is_answer and self._is_silent.is_set()):
+                if is_answer and self._word and self._word in data:
+                    self._is_silent = True
+                if not (is_answer and self._is_silent):
                     target.sendall(data)
         for side in (source, target):
             with suppress(OSError):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pika
 import pytest
 
 from tests.gateway_process import GatewayProcess
@@ -21,6 +22,7 @@ from tests.interop.amqp10_client import (
     proton,
     reactor,
 )
+from tests.interop.relay import Relay
 
 handlers: Any = __import__("proton.handlers", fromlist=["x"])
 
@@ -279,7 +281,245 @@ def test_thousands_of_messages_arrive_once_and_in_order(shared_gateway: GatewayP
     assert client.got == list(range(5000))
 
 
+# --- one conversation after the other
+
+
+class Receive(Client):
+    """Credit by hand: what a test does with each message is its own."""
+
+    def __init__(self, gateway: GatewayProcess, source: str, **options: Any) -> None:
+        super().__init__(gateway, prefetch=0, auto_accept=False, **options)
+        self.source = source
+        self.got: list[Any] = []
+
+    def begin(self, event: Any) -> None:
+        self.receiver = self.container.create_receiver(self.connection, self.source)
+        self.ask()
+
+    def ask(self) -> None:
+        self.receiver.flow(1)
+
+    def on_message(self, event: Any) -> None:
+        self.got.append(event.message)
+        self.take(event.delivery)
+
+    def take(self, delivery: Any) -> None:
+        self.accept(delivery)
+
+
+class Starve(Receive):
+    """Takes two for a credit of two, and by a barrier of its own learns that no more come."""
+
+    def ask(self) -> None:
+        self.receiver.flow(2)
+
+    def take(self, delivery: Any) -> None:
+        self.accept(delivery)
+        if len(self.got) == 2:
+            self.container.create_sender(self.connection, self.source)
+
+    def on_sendable(self, event: Any) -> None:
+        if not getattr(self, "is_sent", False):
+            self.is_sent = True
+            event.sender.send(data(b"behind them"))
+
+    def on_accepted(self, event: Any) -> None:
+        self.starved = len(self.got) == 2
+        self.receiver.drain(10)
+
+    def on_link_flow(self, event: Any) -> None:
+        is_asked = getattr(self, "starved", False) and event.link == self.receiver
+        if is_asked and not event.link.draining():
+            self.credit = event.link.credit
+            self.connection.close()
+
+
+def filled(connect: Connections, count: int, name: str) -> str:
+    address = f"queue://{fresh(name)}"
+    sender = connect().create_sender(address)
+    for number in range(count):
+        sender.send(data(str(number).encode()))
+    return address
+
+
+def test_a_reactive_client_gets_what_its_credit_allows_and_the_rest_by_draining(
+    shared_gateway: GatewayProcess, connect: Connections
+) -> None:
+    client = Starve(shared_gateway, filled(connect, 5, "starve"))
+    run(client)
+    assert client.starved
+    assert (len(client.got), client.credit) == (6, 0)
+
+
+class Settle(Receive):
+    """Settles each message in the next of these ways."""
+
+    WAYS = (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED)
+
+    def take(self, delivery: Any) -> None:
+        number = len(self.got)
+        if number <= len(self.WAYS):
+            if self.WAYS[number - 1] == Delivery.MODIFIED:
+                delivery.local.failed = True
+            delivery.update(self.WAYS[number - 1])
+            delivery.settle()
+        else:
+            self.accept(delivery)
+        if number == len(self.WAYS) + 1:
+            self.connection.close()
+        else:
+            self.receiver.flow(1)
+
+
+def test_a_reactive_client_settles_in_every_way(
+    shared_gateway: GatewayProcess, connect: Connections
+) -> None:
+    client = Settle(shared_gateway, filled(connect, 3, "ways"))
+    run(client)
+    found = [(bytes(each.body), each.delivery_count) for each in client.got]
+    assert found == [(b"0", 0), (b"1", 0), (b"2", 0), (b"2", 0), (b"2", 1)]
+
+
+class Large(Client):
+    """Sends one message and gets it back."""
+
+    def __init__(self, gateway: GatewayProcess, address: str, body: bytes) -> None:
+        super().__init__(gateway, prefetch=1)
+        self.address, self.body = address, body
+        self.is_sent = self.is_same = False
+
+    def begin(self, event: Any) -> None:
+        self.container.create_sender(self.connection, self.address)
+        self.container.create_receiver(self.connection, self.address)
+
+    def on_sendable(self, event: Any) -> None:
+        if not self.is_sent:
+            self.is_sent = True
+            event.sender.send(data(self.body))
+
+    def on_message(self, event: Any) -> None:
+        self.is_same = bytes(event.message.body) == self.body
+
+    def on_settled(self, event: Any) -> None:
+        if self.is_same:
+            self.connection.close()
+
+    def on_link_flow(self, event: Any) -> None:
+        if self.is_same:
+            self.connection.close()
+
+
+def test_a_reactive_client_sends_and_receives_a_mebibyte(shared_gateway: GatewayProcess) -> None:
+    client = Large(shared_gateway, f"queue://{fresh('large')}", b"0123456789abcdef" * 65_536)
+    run(client)
+    assert client.is_same
+
+
+class ManyLinks(Client):
+    """One message on each of a thousand links."""
+
+    def __init__(self, gateway: GatewayProcess, address: str) -> None:
+        super().__init__(gateway)
+        self.address = address
+        self.used: set[str] = set()
+        self.accepted = 0
+
+    def begin(self, event: Any) -> None:
+        for number in range(1000):
+            self.container.create_sender(self.connection, self.address, name=f"link-{number}")
+
+    def on_sendable(self, event: Any) -> None:
+        if event.sender.name not in self.used:
+            self.used.add(event.sender.name)
+            event.sender.send(data(b"x"))
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+        if self.accepted == 1000:
+            self.connection.close()
+
+
+def test_a_reactive_client_has_a_thousand_links_on_one_connection(
+    shared_gateway: GatewayProcess,
+) -> None:
+    client = ManyLinks(shared_gateway, f"queue://{fresh('links')}")
+    run(client)
+    assert client.accepted == 1000
+
+
 # --- reconnecting
+
+
+class Repeat(Client):
+    """Sends some messages with an id each; what it never saw settled it sends again when it is
+    back, as a careful sender does."""
+
+    def __init__(self, gateway: GatewayProcess, relay: Relay, address: str, count: int) -> None:
+        super().__init__(gateway)
+        self.url = f"amqp://guest:guest@127.0.0.1:{relay.port}"
+        self.address = address
+        self.unsettled = dict.fromkeys(range(count))
+        self.unsent = list(self.unsettled)
+        self.tags: dict[str, int] = {}
+        self.lives = 0
+        self.on_flight = threading.Event()  # all of one life are sent
+
+    def on_start(self, event: Any) -> None:
+        self.container = event.container
+        backoff = reactor.Backoff(initial=0.05, max_delay=0.2)
+        self.connection = event.container.connect(
+            self.url, allowed_mechs="PLAIN", reconnect=backoff
+        )
+        self.container.create_sender(self.connection, self.address)
+
+    def on_transport_error(self, event: Any) -> None:
+        """It comes back by itself."""
+
+    def on_link_opened(self, event: Any) -> None:
+        self.lives += 1
+        self.unsent = list(self.unsettled)
+
+    def on_sendable(self, event: Any) -> None:
+        while self.unsent and event.sender.credit:
+            number = self.unsent.pop(0)
+            delivery = event.sender.send(Message(id=f"id-{number}", body=number, durable=True))
+            self.tags[delivery.tag] = number
+        if not self.unsent:
+            self.on_flight.set()
+
+    def on_accepted(self, event: Any) -> None:
+        self.unsettled.pop(self.tags[event.delivery.tag], None)
+        if not self.unsettled:
+            self.connection.close()
+
+
+def test_what_was_committed_but_not_answered_is_not_stored_again(
+    shared_gateway: GatewayProcess, connect: Connections
+) -> None:
+    """The wire is cut between the commit and the disposition."""
+    count, queue = 20, fresh("dedup")
+    channel = pika.BlockingConnection(pika.URLParameters(shared_gateway.amqp_url())).channel()
+    channel.queue_declare(queue, durable=True, arguments={"x-deduplication-window": 60_000})
+    with Relay(shared_gateway.ports["amqp"]) as relay:
+        client = Repeat(shared_gateway, relay, f"/queues/{queue}", count)
+        relay.silence_when(b"\x00\x53\x15")  # from the first disposition on
+        thread = threading.Thread(target=reactor.Container(client).run, daemon=True)
+        thread.start()
+        assert client.on_flight.wait(PATIENCE)
+        browser = connect().create_receiver(
+            f"/queues/{queue}", credit=count, options=reactor.Copy()
+        )
+        for _ in range(count):
+            browser.receive()  # they are committed
+        assert len(client.unsettled) == count
+        relay.cut()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the client did not come to its end"
+    assert (client.lives, client.unsettled) == (2, {})
+    receiver = connect().create_receiver(f"/queues/{queue}", credit=2 * count)
+    assert [receiver.receive().body for _ in range(count)] == list(range(count))
+    assert nothing_comes(receiver)
+    channel.connection.close()
 
 
 def annotate(receiver: Any, **annotations: Any) -> None:
