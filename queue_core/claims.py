@@ -26,10 +26,10 @@ def claim_entry(vhost: Vhost, delivery: Delivery, target: ClassicQueue, options:
     cursor = delivery.consumer.cursor
     entry = target.entry(delivery.message, (options,))
     target.log.pending += 1
-    cursor.detach(delivery)
     claim = _Claim(delivery)
     moves = [(cursor, delivery.entry)]
     vhost.writer.submit(Unit([(target.log, entry)], claim, moves=moves))
+    cursor.detach(delivery)  # last: the credit that it gives back may bring the next one here
 
 
 class _Claim:

@@ -207,11 +207,12 @@ class SharedSink:
         outbound = self._deliverer.outbound
         flight.packet_id = outbound.take_id()
         outbound.in_flight[flight.packet_id] = flight
-        session.vhost.settle((delivery,), ACCEPTED)
         if delivery.consumer.cursor.journal is None:
             self.on_recorded(flight)
         else:
             self._deliverer.commit_first(flight)
+        # In the same commit. Last, because the credit that it gives back may bring the next one.
+        session.vhost.settle((delivery,), ACCEPTED)
 
     def on_recorded(self, flight: Flight) -> None:
         """It has left the group's queue. From here on it is as any message of a clean session."""

@@ -361,6 +361,19 @@ async def test_mqtt_4_8_2_5_qos_2_that_was_begun_is_discarded_with_its_session(
             assert (await back.message()).payload == b"another"
 
 
+@pytest.mark.parametrize("expiry", [0, 300])
+async def test_a_group_with_one_member_gets_qos_2_in_order(mqtt: Mqtt, expiry: int) -> None:
+    topic = fresh("t")
+    narrow = P(session_expiry=expiry, receive_maximum=3)
+    async with mqtt.client(properties=narrow) as one, mqtt.client() as publisher:
+        await one.subscribe(f"$share/g/{topic}", 2)
+        for i in range(20):
+            await publisher.publish(topic, b"%d" % i, 2)
+        received = await one.messages(20)
+        assert [m.payload for m in received] == [b"%d" % i for i in range(20)]
+        assert await one.hears_nothing()
+
+
 async def test_a_group_of_clean_sessions_discards_qos_2_with_its_member(mqtt: Mqtt) -> None:
     topic = fresh("t")
     async with mqtt.client() as one, mqtt.client() as other, mqtt.client() as publisher:
