@@ -28,6 +28,7 @@ from protocols.mqtt.broker import Broker
 from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.manager import Manager, ManagerSettings
+from queue_core.retained import RetainedSettings
 from queue_core.session import SessionSettings
 from queue_core.store.database import StoreSettings
 from queue_core.store.segments import SegmentLimits
@@ -44,6 +45,8 @@ def manager_settings(config: Config) -> ManagerSettings:
     storage = config.storage
     return ManagerSettings(
         cache_bytes=storage.cache_bytes,
+        ephemeral_bytes=storage.ephemeral_bytes,
+        dedup_ids=storage.max_dedup_ids,
         poll_interval=storage.outbox_poll_interval,
         store=StoreSettings(
             write_buffer_bytes=storage.write_buffer_bytes,
@@ -54,6 +57,14 @@ def manager_settings(config: Config) -> ManagerSettings:
         sessions=SessionSettings(
             offline_messages=config.session.max_offline_queue_size,
             max_subscriptions=config.session.max_subscriptions,
+            max_sessions=config.session.max_sessions,
+            live_messages=config.session.max_live_queue_size,
+            live_bytes=config.session.max_live_queue_bytes,
+            retained=RetainedSettings(
+                max_topics=config.retained.max_topics,
+                max_bytes=config.retained.max_bytes,
+                cache_bytes=config.retained.cache_bytes,
+            ),
         ),
     )
 
@@ -120,4 +131,12 @@ def amqp091_settings(config: Config) -> Amqp091Settings:
 
 
 def amqp10_settings(config: Config) -> Amqp10Settings:
-    return Amqp10Settings(max_message_size=config.broker.max_message_size)
+    chosen = config.amqp10
+    return Amqp10Settings(
+        max_message_size=config.broker.max_message_size,
+        idle_seconds=chosen.idle_timeout,
+        link_credit=chosen.link_credit,
+        max_links=chosen.max_links,
+        max_partial_size=chosen.max_partial_size,
+        max_transaction_size=chosen.max_transaction_size,
+    )

@@ -169,9 +169,58 @@ class Session(Section, frozen=True, kw_only=True):
     max_offline_queue_size: Annotated[
         int, Meta(ge=0, description="messages kept for a session that is away")
     ] = 100_000
+    max_sessions: Annotated[
+        int, Meta(ge=1, description="sessions that outlive their connection, of all clients")
+    ] = 1_000_000
+    max_live_queue_size: Annotated[
+        int, Meta(ge=1, description="messages that wait in memory for a client that is connected")
+    ] = 100_000
+    max_live_queue_bytes: Annotated[
+        Size, Meta(extra={"min": Size(KIB)}, description="and their size")
+    ] = Size(32 * MIB)
     max_subscriptions: Annotated[
         int, Meta(ge=1, le=1_000_000, description="subscriptions that a session may have")
     ] = 1000
+
+
+class Retained(Section, frozen=True, kw_only=True):
+    max_topics: Annotated[
+        int,
+        Meta(ge=0, description="topics with a retained message; about 330 bytes of memory each"),
+    ] = 1_000_000
+    max_bytes: Annotated[
+        Size, Meta(description="size of all retained messages in the database")
+    ] = Size(4096 * MIB)
+    cache_bytes: Annotated[
+        Size, Meta(description="memory for the retained messages that were used last")
+    ] = Size(16 * MIB)
+
+
+class Amqp10(Section, frozen=True, kw_only=True):
+    idle_timeout: Annotated[
+        Duration,
+        Meta(description="silence after which a client is taken for dead; 0s: never"),
+    ] = Duration(60)
+    link_credit: Annotated[
+        int, Meta(ge=1, le=65_536, description="messages a sender may have on their way to disk")
+    ] = 1000
+    max_links: Annotated[int, Meta(ge=1, le=1_000_000, description="links on one connection")] = (
+        4096
+    )
+    max_partial_size: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(KIB)},
+            description="messages of one connection that have come in part, together",
+        ),
+    ] = Size(64 * MIB)
+    max_transaction_size: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(KIB)},
+            description="what one transaction may hold until it is discharged",
+        ),
+    ] = Size(64 * MIB)
 
 
 class Amqp091(Section, frozen=True, kw_only=True):
@@ -197,6 +246,21 @@ class Storage(Section, frozen=True, kw_only=True):
         Size,
         Meta(extra={"min": Size(MIB)}, description="memory for messages that wait for a commit"),
     ] = Size(64 * MIB)
+    ephemeral_bytes: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(MIB)},
+            description="memory for messages of all queues that are in memory only",
+        ),
+    ] = Size(512 * MIB)
+    max_dedup_ids: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="message ids that deduplication windows remember together; "
+            "about 150 bytes of memory each",
+        ),
+    ] = 1_000_000
     outbox_poll_interval: Annotated[
         Duration,
         Meta(extra={"min": Duration(0.01)}, description="how often SQL's messages are looked for"),
@@ -220,7 +284,9 @@ class Config(Section, frozen=True, kw_only=True):
     auth: Auth = Auth()
     broker: Broker = Broker()
     session: Session = Session()
+    retained: Retained = Retained()
     amqp091: Amqp091 = Amqp091()
+    amqp10: Amqp10 = Amqp10()
     storage: Storage = Storage()
     log: Log = Log()
 
@@ -297,11 +363,16 @@ def _broker_problems(config: Config) -> list[str]:
     broker, storage = config.broker, config.storage
     if broker.fan_out_workers and not broker.async_fan_out:
         problems.append("broker.fan_out_workers: needs async_fan_out: true")
-    for name in ("write_buffer_bytes", "cache_bytes", "segment_bytes"):
-        size = getattr(storage, name)
+    held = {
+        f"storage.{name}": getattr(storage, name)
+        for name in ("write_buffer_bytes", "cache_bytes", "segment_bytes", "ephemeral_bytes")
+    }
+    for name in ("max_partial_size", "max_transaction_size"):
+        held[f"amqp10.{name}"] = getattr(config.amqp10, name)
+    for key, size in held.items():
         if size < broker.max_message_size:
             problems.append(
-                f"storage.{name}: {size} does not hold one message of "
+                f"{key}: {size} does not hold one message of "
                 f"broker.max_message_size ({broker.max_message_size})"
             )
     return problems

@@ -39,6 +39,7 @@ COUNTERS: Final = {
     "commits": "Transactions that the writer committed.",
     "committed_messages": "Messages in them.",
     "read_back": "Messages read from the database because memory had no room for them.",
+    "dedup_forgotten": "Message ids that deduplication windows had no room for until their end.",
     "outbox_drained": "Messages taken over from the outbox.",
     "outbox_deferred": "Messages from SQL that found a queue full, and wait in the outbox.",
     "segments_dropped": "Segments of the log dropped.",

@@ -19,6 +19,7 @@ class Counters:
     dropped_cycle: int = 0  # dead-lettered in a circle without a rejection
     dead_lettered: int = 0
     duplicates: int = 0  # kept out by a deduplication window
+    dedup_forgotten: int = 0  # message ids that a window had no room for until its end
     delivered: int = 0
     settled: int = 0
     returned: int = 0  # released or failed: back to their place

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import getpid
 from typing import Final
@@ -18,9 +18,11 @@ from queue_core.accounts import Policy, UserAuth
 from queue_core.agenda import Agenda
 from queue_core.bindings import ExchangeRef
 from queue_core.counters import Counters
+from queue_core.dedup import MOST_IDS, IdBudget
+from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import StoreUnavailable, VhostNotFound
 from queue_core.message import Form
-from queue_core.queues import House
+from queue_core.queues import EphemeralQueue, House
 from queue_core.ready import Budget
 from queue_core.sessions import Sessions, SessionSettings
 from queue_core.store.database import Database, StoreSettings
@@ -40,6 +42,8 @@ RETRY: Final = 0.5  # seconds before background work is tried again
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
     cache_bytes: int = 32 * 1024 * 1024  # messages of stored queues kept in memory
+    ephemeral_bytes: int = MOST_BYTES  # of queues in memory together
+    dedup_ids: int = MOST_IDS  # that deduplication windows may hold together
     poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
     upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -80,6 +84,8 @@ class Manager:
         self.on_lost: Callable[[Exception], None] | None = None  # this gateway must stop
         self._policy = policy or LoopbackOnly()
         self._budget = Budget(self.settings.cache_bytes)
+        self._ids = IdBudget(self.settings.dedup_ids, self.counters)
+        self._memory = EphemeralMemory(self.settings.ephemeral_bytes, clock, self._ephemeral_queues)
         self._database = Database(
             url,
             f"{socket.gethostname()} (pid {getpid()})",
@@ -198,10 +204,18 @@ class Manager:
                 vhost,
                 self.writer,
                 asyncio.get_running_loop().call_soon,
+                self._ids,
+                self._memory,
             )
 
         database = self._database
         self.vhosts[name] = Vhost(name, house, self.writer, database.definitions, database.queues)
+
+    def _ephemeral_queues(self) -> Iterator[EphemeralQueue]:
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if isinstance(queue, EphemeralQueue):
+                    yield queue
 
     def _on_lost(self, error: Exception) -> None:
         if self.on_lost is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from queue_core.agenda import Agenda, Appointment
@@ -17,11 +17,13 @@ from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.counters import Counters
 from queue_core.cursor import HIDDEN, Cursor
 from queue_core.cursor_ports import Journal
+from queue_core.dedup import IdBudget, Window
+from queue_core.ephemeral_memory import ALWAYS, EphemeralMemory
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.priorities import PriorityReady
-from queue_core.ready import Budget, FifoReady, Ready, Source
+from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready, Source
 from queue_core.settled import Settled
 from queue_core.specs import Overflow, QueueSpec
 
@@ -67,6 +69,8 @@ class House:
     # Calls it once what is being read now has been read: what a chunk of bytes brings for one
     # queue is handed out together.
     soon: Callable[[Callable[[], None]], object] = at_once
+    ids: IdBudget = field(default_factory=IdBudget)
+    memory: EphemeralMemory = field(default_factory=EphemeralMemory)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.
     is_crowded: bool = False
@@ -267,6 +271,9 @@ class EphemeralQueue(CompetingQueue):
         self._next_offset = 0
         self._is_pump_planned = False
         self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
+        # Only one that says how much it holds is meant to lose its oldest.
+        has_limit = spec.max_length is not None or spec.max_bytes is not None
+        self._drops_oldest = has_limit and spec.overflow is Overflow.DROP_HEAD
 
         def ready(_: Cursor) -> Ready:
             if spec.max_priority:
@@ -312,17 +319,19 @@ class EphemeralQueue(CompetingQueue):
             or spec.max_bytes is not None
             or self._may_expire
             or ready.bytes >= self._max_bytes
+            or self._is_memory_full()
             or ready.count() + len(messages) > EPHEMERAL_MESSAGES
             or (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
         ):
             return None
         if len(messages) >= RUSH and ready.count() >= CROWD:
             self.house.is_crowded = True
-        kept, first = options or None, self._next_offset
+        kept, first, before = options or None, self._next_offset, ready.bytes
         self._next_offset = first + len(messages)
         self.cursor.put(
             [Entry(message, kept, None, None, i) for i, message in enumerate(messages, first)]
         )
+        self.house.memory.keep(ready.bytes - before, len(messages))
         self._plan_pump()
         return []
 
@@ -333,7 +342,18 @@ class EphemeralQueue(CompetingQueue):
         ready = self.cursor.ready
         if self.spec.max_bytes is None and ready.bytes >= self._max_bytes:
             return True
-        return ready.count() >= EPHEMERAL_MESSAGES
+        return ready.count() >= EPHEMERAL_MESSAGES or (
+            not self._drops_oldest and self._is_memory_full()
+        )
+
+    def _is_memory_full(self) -> bool:
+        """Together with the others, and this one is not among the least of them."""
+        return self.memory() > ALWAYS and self.house.memory.is_full()
+
+    def memory(self) -> int:
+        """Bytes that its ready messages take."""
+        ready = self.cursor.ready
+        return ready.bytes + ready.count() * ENTRY_OVERHEAD
 
     def _keep(self, message: Message, options: tuple[object, ...]) -> bool:
         spec = self.spec
@@ -345,9 +365,12 @@ class EphemeralQueue(CompetingQueue):
         entry = self.entry(message, options)
         entry.offset = self._next_offset
         self._next_offset += 1
+        self.house.memory.keep(message.size())
         if spec.max_length is not None or spec.max_bytes is not None or self._may_expire:
             self.cursor.arrive([entry])
             self.on_arrival([entry])
+            if self._drops_oldest and self._is_memory_full():
+                self._drop_oldest()
         else:
             self.cursor.put([entry])
             self._plan_pump()
@@ -361,6 +384,12 @@ class EphemeralQueue(CompetingQueue):
     def _pump(self) -> None:
         self._is_pump_planned = False
         self.cursor.pump()
+
+    def _drop_oldest(self) -> None:
+        """So that it holds no more than before."""
+        oldest = self.cursor.ready.take()
+        if oldest is not None:
+            self.house.undertaker.bury(self, self.cursor, oldest, "maxlen")
 
     def peek(self, start: int, limit: int) -> list[Entry]:
         """Those that are ready, from an offset on."""
@@ -385,7 +414,7 @@ class ClassicQueue(CompetingQueue):
         self.log = log
         # Of a session's queue: which messages are worth storing for somebody who may be away.
         self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
-        self.window = Window(spec.dedup_window) if spec.dedup_window else None
+        self.window = Window(spec.dedup_window, house.ids, spec.name) if spec.dedup_window else None
         settled = settled or Settled()
         self._may_expire = self._may_expire or log.tail > settled.floor
 
@@ -453,45 +482,6 @@ class ClassicQueue(CompetingQueue):
     def _on_refused(self, entry: Entry) -> None:
         if self.window is not None and not entry.message.deaths:
             self.window.forget(entry.message)
-
-
-class Window:
-    """Message ids seen in the last so many seconds: a second one with the same id is a repetition,
-    and not stored again."""
-
-    def __init__(self, seconds: float, seen: dict[str, float] | None = None) -> None:
-        self.seconds = seconds
-        self.seen = seen or {}  # in the order of time
-
-    def has_seen(self, message: Message, now: float) -> bool:
-        message_id = message.properties.message_id
-        if message_id is None:
-            return False
-        self._forget(now - self.seconds)
-        return str(message_id) in self.seen
-
-    def remember(self, message: Message, now: float) -> None:
-        """It was taken."""
-        message_id = message.properties.message_id
-        if message_id is not None:
-            self.seen[str(message_id)] = now
-
-    def holds(self, message: Message) -> bool:
-        """Whether it, or what it repeats, is on record; a message without an id is."""
-        message_id = message.properties.message_id
-        return message_id is None or str(message_id) in self.seen
-
-    def forget(self, message: Message) -> None:
-        """It was not stored after all."""
-        self.seen.pop(str(message.properties.message_id), None)
-
-    def _forget(self, horizon: float) -> None:
-        seen = self.seen
-        while seen:
-            oldest = next(iter(seen))
-            if seen[oldest] > horizon:
-                return
-            del seen[oldest]
 
 
 def full(queue: CompetingQueue) -> QueueFull:

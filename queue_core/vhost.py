@@ -285,6 +285,8 @@ class Vhost:
             queue.end_cursors(lambda cursor: cursor.end(reason))
         else:
             queue.cursor.end(reason)
+            if queue.window is not None:
+                queue.window.clear()
         for name in removal.unused_exchanges:
             self._later(self.delete_exchange(name, if_unused=True))
 

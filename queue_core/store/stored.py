@@ -10,7 +10,7 @@ from asyncpg.pool import PoolConnectionProxy
 from queue_core.consumers import Entry
 from queue_core.log import Log
 from queue_core.priorities import PriorityReady
-from queue_core.queues import ClassicQueue, Window
+from queue_core.queues import ClassicQueue
 from queue_core.settled import Settled
 from queue_core.specs import QueueKind, QueueSpec
 from queue_core.store.definitions import DefinitionStore
@@ -93,7 +93,7 @@ class QueueStore:
         self.queues[queue_id] = queue
         if isinstance(queue, ClassicQueue):
             if queue.window is not None:
-                queue.window = Window(queue.window.seconds, found.seen_ids.get(queue_id))
+                queue.window.restore(found.seen_ids.get(queue_id, {}))
             if isinstance(queue.cursor.ready, PriorityReady):
                 await self._restore_priorities(connection, queue, queue.cursor.ready)
             if spec.max_bytes is not None:

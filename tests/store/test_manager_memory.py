@@ -4,13 +4,14 @@ for a failing consumer has a bound, and is given back."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
 import asyncpg
 import pytest
 
 from queue_core import queues
-from queue_core.message import Message
+from queue_core.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.ready import LEAST
 from queue_core.selection import LOOK_AHEAD
@@ -194,3 +195,61 @@ async def test_what_comes_back_into_a_full_queue_pushes_out_the_oldest(
     assert [d.message.body for d in await house.drain("q")] == [b"3", b"4", b"5"]
     assert house.manager.counters.dropped_overflow == 2
     assert house.manager.counters.returned == 3
+
+
+async def test_queues_in_memory_are_bounded_together(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond that, one with a limit of its own drops its oldest, others refuse, and one that holds
+    little goes on."""
+    caplog.set_level(logging.WARNING)
+    house.settings = replace(house.settings, ephemeral_bytes=1_000_000)
+    await house.reopen()
+    await house.ephemeral("large")
+    await house.ephemeral("dropping", max_length=10_000)
+    await house.ephemeral("small")
+    results = house.put("large", *[bytes(10_000)] * 200)
+    taken = results.count(Published.DONE)
+    assert 90 <= taken <= 100
+    assert house.manager.counters.refused_full == 200 - taken
+    assert house.put("small", *[bytes(100)] * 3) == [Published.DONE] * 3
+    assert house.put("dropping", *[bytes(10_000)] * 20) == [Published.DONE] * 20
+    assert house.vhost.queue("dropping").counts().ready < 10
+    assert house.manager.counters.dropped_overflow > 10
+    assert len([r for r in caplog.records if "queues in memory hold" in r.message]) == 1
+    await house.vhost.purge_queue("large")
+    house.clock.now += 1  # it is counted once a second
+    assert house.put("large", bytes(10_000)) == [Published.DONE]
+
+
+async def test_ids_for_deduplication_are_bounded_together(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oldest are forgotten before their time, which the log says once."""
+    caplog.set_level(logging.WARNING)
+    house.settings = replace(house.settings, dedup_ids=10)
+    await house.reopen()
+    await house.queue("a", deduplication_window=60_000)
+    await house.queue("b", deduplication_window=60_000)
+
+    def put(queue: str, number: int) -> None:
+        properties = Properties(message_id=f"{queue}{number}")
+        house.vhost.publish(Message(b"", "", routing_key=queue, properties=properties))
+
+    for number in range(8):
+        put("a", number)
+    for number in range(8):
+        put("b", number)
+    await house.flushed()
+    counters = house.manager.counters
+    assert (counters.dedup_forgotten, counters.duplicates) == (6, 0)
+    put("b", 7)  # of late: still known
+    put("b", 0)  # forgotten: stored once more
+    await house.flushed()
+    assert counters.duplicates == 1
+    assert house.vhost.queue("b").counts().ready == 9
+    assert len([r for r in caplog.records if "forgotten before" in r.message]) == 1
+    await house.vhost.delete_queue("a")
+    assert house.manager._ids.used == 2
+    await house.crash_and_reopen()
+    assert house.manager._ids.used <= 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
@@ -181,6 +182,7 @@ async def test_what_sql_publishes_into_a_full_queue_waits_for_room(
     house: House, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In order; other queues are not held up; and over a crash."""
+    caplog.set_level(logging.WARNING)
     await house.queue("q", max_length=2, overflow="reject-publish")
     await house.queue("free")
     for queue in ("q", "free"):

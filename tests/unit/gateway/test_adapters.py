@@ -21,6 +21,21 @@ OTHERWISE = [
     ("SESSION__INFLIGHT_OVERFLOW", "pending"),
     ("SESSION__PENDING_QUEUE_SIZE", "7"),
     ("SESSION__MAX_OFFLINE_QUEUE_SIZE", "7"),
+    ("BROKER__MAX_TOPIC_LEVELS", "7"),
+    ("SESSION__MAX_SUBSCRIPTIONS", "7"),
+    ("SESSION__MAX_SESSIONS", "7"),
+    ("SESSION__MAX_LIVE_QUEUE_SIZE", "7"),
+    ("SESSION__MAX_LIVE_QUEUE_BYTES", "7KiB"),
+    ("RETAINED__MAX_TOPICS", "7"),
+    ("RETAINED__MAX_BYTES", "7MiB"),
+    ("RETAINED__CACHE_BYTES", "7MiB"),
+    ("AMQP10__IDLE_TIMEOUT", "7s"),
+    ("AMQP10__LINK_CREDIT", "7"),
+    ("AMQP10__MAX_LINKS", "7"),
+    ("AMQP10__MAX_PARTIAL_SIZE", "32MiB"),
+    ("AMQP10__MAX_TRANSACTION_SIZE", "32MiB"),
+    ("STORAGE__EPHEMERAL_BYTES", "64MiB"),
+    ("STORAGE__MAX_DEDUP_IDS", "7"),
     ("AMQP091__STRICT", "true"),
     ("STORAGE__SEGMENT_BYTES", "64MiB"),
     ("STORAGE__SEGMENT_AGE", "7s"),
@@ -30,7 +45,7 @@ OTHERWISE = [
     ("DATABASE__POOL_SIZE", "7"),
     ("LISTENERS__MQTT_WS__PATH", "/other"),
 ]
-SECTIONS = ("broker", "session", "amqp091", "storage")
+SECTIONS = ("broker", "session", "retained", "amqp091", "amqp10", "storage")
 
 
 def everything(config: Config) -> tuple[object, ...]:

@@ -1,0 +1,107 @@
+"""Deduplication: message ids that a queue has seen of late. What all queues remember together has a
+bound, so that nobody fills the gateway's memory with ids."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from queue_core.counters import Counters
+from queue_core.message import Message
+
+log = logging.getLogger(__name__)
+
+MOST_IDS: Final = 1_000_000  # about 150 bytes each
+
+
+class IdBudget:
+    """How many ids all windows may hold together."""
+
+    __slots__ = ("counters", "limit", "used")
+
+    def __init__(self, limit: int = MOST_IDS, counters: Counters | None = None) -> None:
+        self.limit = limit
+        self.used = 0
+        self.counters = counters or Counters()
+
+
+class Window:
+    """Message ids seen in the last so many seconds: a second one with the same id is a repetition,
+    and not stored again. Where ids come faster than the budget allows for, the oldest are forgotten
+    before their time."""
+
+    __slots__ = ("_budget", "_is_cut", "_name", "seconds", "seen")
+
+    def __init__(self, seconds: float, budget: IdBudget | None = None, name: str = "") -> None:
+        self.seconds = seconds
+        self.seen: dict[str, float] = {}  # in the order of time
+        self._budget = budget or IdBudget()
+        self._name = name
+        self._is_cut = False  # ids were forgotten before their time, and the log says so
+
+    def restore(self, seen: dict[str, float]) -> None:
+        """What was seen before a restart."""
+        self.clear()
+        self.seen = dict(seen)
+        self._budget.used += len(seen)
+        self._cut()
+
+    def has_seen(self, message: Message, now: float) -> bool:
+        message_id = message.properties.message_id
+        if message_id is None:
+            return False
+        self._forget(now - self.seconds)
+        return str(message_id) in self.seen
+
+    def remember(self, message: Message, now: float) -> None:
+        """It was taken."""
+        message_id = message.properties.message_id
+        if message_id is None:
+            return
+        before = len(self.seen)
+        self.seen[str(message_id)] = now
+        self._budget.used += len(self.seen) - before
+        if self._budget.used > self._budget.limit:
+            self._cut()
+
+    def holds(self, message: Message) -> bool:
+        """Whether it, or what it repeats, is on record; a message without an id is."""
+        message_id = message.properties.message_id
+        return message_id is None or str(message_id) in self.seen
+
+    def forget(self, message: Message) -> None:
+        """It was not stored after all."""
+        if self.seen.pop(str(message.properties.message_id), None) is not None:
+            self._budget.used -= 1
+
+    def clear(self) -> None:
+        """The queue is gone."""
+        self._budget.used -= len(self.seen)
+        self.seen.clear()
+
+    def _forget(self, horizon: float) -> None:
+        seen = self.seen
+        while seen:
+            oldest = next(iter(seen))
+            if seen[oldest] > horizon:
+                return
+            del seen[oldest]
+            self._budget.used -= 1
+            self._is_cut = False
+
+    def _cut(self) -> None:
+        """The newest one always stays: it tells an immediate repetition."""
+        budget, seen = self._budget, self.seen
+        while budget.used > budget.limit and len(seen) > 1:
+            del seen[next(iter(seen))]
+            budget.used -= 1
+            budget.counters.dedup_forgotten += 1
+            if not self._is_cut:
+                self._is_cut = True
+                log.warning(
+                    "queue '%s': message ids are forgotten before its deduplication window is "
+                    "over, as all queues together may remember %d; shorten the windows, or raise "
+                    "storage.max_dedup_ids",
+                    self._name,
+                    budget.limit,
+                )

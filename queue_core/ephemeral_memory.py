@@ -1,0 +1,69 @@
+"""What queues in memory may hold together.
+
+Each has limits of its own, but there may be many. What they hold is counted anew at most once a
+second, and only when what came in since might have filled it; until then the count is what was
+there, and all that was kept since. A queue with little in it always has room: live traffic goes on
+however much the others hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from queue_core.ready import ENTRY_OVERHEAD
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 512 * 1024 * 1024
+ALWAYS: Final = 64 * 1024  # bytes that every queue may hold
+PAUSE: Final = 1.0  # seconds between two counts
+
+
+class Held(Protocol):
+    def memory(self) -> int:
+        """Bytes that its ready messages take."""
+
+
+class EphemeralMemory:
+    __slots__ = ("_clock", "_count_again_at", "_is_told", "_queues", "_used", "limit")
+
+    def __init__(
+        self,
+        limit: int = MOST_BYTES,
+        clock: Callable[[], float] = float,
+        queues: Callable[[], Iterable[Held]] = tuple,
+    ) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._queues = queues
+        self._used = 0  # at most so much
+        self._count_again_at = 0.0
+        self._is_told = False
+
+    def keep(self, size: int, count: int = 1) -> None:
+        """So much more is in one of them."""
+        self._used += size + count * ENTRY_OVERHEAD
+
+    def is_full(self) -> bool:
+        if self._used < self.limit:
+            return False
+        now = self._clock()
+        if now >= self._count_again_at:
+            self._count_again_at = now + PAUSE
+            self._used = sum(queue.memory() for queue in self._queues())
+            self._tell()
+        return self._used >= self.limit
+
+    def _tell(self) -> None:
+        is_full = self._used >= self.limit
+        if is_full and not self._is_told:
+            log.warning(
+                "queues in memory hold %d MiB together, and may hold %d: each refuses more, or "
+                "drops its oldest if it is set to, until there is room; find out who does not "
+                "consume, or raise storage.ephemeral_bytes",
+                self._used >> 20,
+                self.limit >> 20,
+            )
+        self._is_told = is_full
