@@ -9,7 +9,7 @@ import pytest
 
 from protocols.amqp10.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Described, Symbol, UInt
+from protocols.amqp10.types import Described, Symbol, UInt, ULong
 from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import (
     ATTACH,
@@ -326,6 +326,16 @@ def test_a_link_error_detaches_the_link_and_the_session_goes_on(begun: Wire) -> 
     begun.attach_sender(f"queue://{fresh('there')}", 0, "b")
     begun.send(transfer(0, 0, DATA))
     begun.until(DISPOSITION)
+
+
+def test_a_link_that_would_resume_hears_that_nothing_is_unsettled_here(begun: Wire) -> None:
+    """[2.6.13] So that its sender sends again what it never saw settled."""
+    source, target = Described(ULong(0x28), []), Described(ULong(0x29), [f"queue://{fresh('r')}"])
+    unsettled = {b"tag": None}
+    fields = ["s", UInt(0), False, None, None, source, target, unsettled, False, UInt(0)]
+    begun.send(frame(0, ATTACH, list(fields)))
+    answered = begun.until(ATTACH)
+    assert (answered[7], bool(answered[8])) == (None, False)
 
 
 # --- time
