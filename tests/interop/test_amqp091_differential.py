@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.gateway_process import GatewayProcess
+from tests.interop.amqp091_flow_scripts import FLOW_SCRIPTS
 from tests.interop.amqp091_script import Script, answers_to
 from tests.interop.amqp091_scripts import SCRIPTS
 from tests.interop.rabbitmq_server import rabbitmq
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
-DIFFERENCES = sorted({s.difference for script in SCRIPTS for s in script.steps if s.difference})
+ALL = [*SCRIPTS, *FLOW_SCRIPTS]
+DIFFERENCES = sorted({s.difference for script in ALL for s in script.steps if s.difference})
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 async def test_howdah_answers_as_rabbitmq_does(
     script: Script, rabbitmq_port: int, shared_gateway: GatewayProcess
 ) -> None:
