@@ -164,7 +164,7 @@ class Deliverer:
                 encoded = message.encoded
                 frame: Any = None if encoded is None else encoded.get(self._keys[0])
                 if frame is None:
-                    frame = frame_0(message, self.is_5)
+                    frame = frame_0(message, self.is_5, self._vhost.queues)
                 if len(frame) <= self.max_packet:
                     out = self._out
                     if not out:
@@ -186,7 +186,7 @@ class Deliverer:
         encoded = message.encoded
         made: Any = None if encoded is None else encoded.get(self._keys[qos])
         if made is None:
-            made = halves(message, self.is_5, qos)
+            made = halves(message, self.is_5, qos, self._vhost.queues)
         front, back = made
         if len(front) + len(back) + 2 > self.max_packet:
             self._drop_too_large(message)
@@ -334,11 +334,10 @@ class Deliverer:
             alias = b""
             if self.aliases is not None:
                 topic, alias = self.aliases.write(name)
-            reply_to = None if message.form in FORMS else message.properties.reply_to
             properties = b"".join(
                 (
                     expiry_octets(message, self._clock()),
-                    property_octets(message, reply_to in self._vhost.queues),
+                    property_octets(message, self._vhost.queues),
                     identifier_octets(plan.identifiers),
                     plan.user,
                     alias,

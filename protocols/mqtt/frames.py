@@ -7,6 +7,7 @@ subscription identifiers, an expiry that is counted down) is written for each.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from protocols.mqtt import wire
@@ -52,9 +53,9 @@ def topic_octets(topic: str) -> bytes:
 WRITINGS: Final = Writings(lambda message: built_properties(message, False))
 
 
-def property_octets(message: Message, is_queue: bool = False) -> bytes:
+def property_octets(message: Message, queues: Container[str] = ()) -> bytes:
     """The properties of a message as MQTT 5 writes them, without length, expiry and whatever
-    belongs to one subscriber. `is_queue`: its reply address is the name of a queue."""
+    belongs to one subscriber. `queues`: those there are, where a reply address may name one."""
     form = message.form
     if form is MQTT5:
         return written_properties(message.native)
@@ -68,14 +69,15 @@ def property_octets(message: Message, is_queue: bool = False) -> bytes:
         encoded = message.encoded = {}
     octets = encoded.get(PROPERTIES_KEY)
     if octets is None:
+        is_queue = message.properties.reply_to in queues
         octets = encoded[PROPERTIES_KEY] = built_properties(message, is_queue)
     assert isinstance(octets, bytes)
     return octets
 
 
-def frame_0(message: Message, is_5: bool) -> bytes:
+def frame_0(message: Message, is_5: bool, queues: Container[str] = ()) -> bytes:
     """QoS 0, no flags: all subscribers of a version share these bytes."""
-    front, back = _halves(message, is_5, PUBLISH, 0)
+    front, back = _halves(message, is_5, PUBLISH, 0, queues)
     frame = front + back
     encoded = message.encoded
     if encoded is None:
@@ -84,9 +86,9 @@ def frame_0(message: Message, is_5: bool) -> bytes:
     return frame
 
 
-def halves(message: Message, is_5: bool, qos: int) -> Halves:
+def halves(message: Message, is_5: bool, qos: int, queues: Container[str] = ()) -> Halves:
     """QoS 1 or 2, no flags."""
-    made = _halves(message, is_5, PUBLISH | qos << 1, 2)
+    made = _halves(message, is_5, PUBLISH | qos << 1, 2, queues)
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}
@@ -94,11 +96,11 @@ def halves(message: Message, is_5: bool, qos: int) -> Halves:
     return made
 
 
-def _halves(message: Message, is_5: bool, head: int, gap: int) -> Halves:
+def _halves(message: Message, is_5: bool, head: int, gap: int, queues: Container[str]) -> Halves:
     topic = topic_octets(message.topic)
     back = message.body
     if is_5:
-        properties = property_octets(message)
+        properties = property_octets(message, queues)
         back = wire.varint(len(properties)) + properties + back if properties else b"\0" + back
     length = len(topic) + gap + len(back)
     if length < 0x80:

@@ -26,6 +26,7 @@ from queue_core.message import (
     Value,
     utc,
 )
+from queue_core.typed_text import text_of
 
 # What every row has.
 NARROW: Final = (
@@ -369,7 +370,7 @@ def _id_text(value: str | bytes | int | UUID | None) -> str | None:
             return clean(value.decode())
         except UnicodeDecodeError:
             return "\\x" + value.hex()
-    return str(value)
+    return text_of(value)
 
 
 def _headers_text(properties: Properties) -> str | None:
