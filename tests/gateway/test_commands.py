@@ -241,9 +241,10 @@ def test_users_are_made_granted_listed_and_removed(shared_gateway: GatewayProces
     answer(run("user", "grant", "ada", *rule))
     table = answer(run("user", "list"))
     (row,) = [line.split() for line in table.splitlines() if line.startswith("ada")]
-    assert row[:5] == ["ada", "monitoring", "/", "^ada-", ".*"]
+    assert row[:6] == ["ada", "password,scram", "monitoring", "/", "^ada-", ".*"]
     users = {user["name"]: user for user in json.loads(answer(run("user", "list", "--json")))}
     assert users["ada"]["has_password"] is True
+    assert users["ada"]["has_scram"] is True
     assert users["ada"]["permissions"]["/"]["configure"] == "^ada-"
     assert "secret" not in json.dumps(users)
     answer(run("user", "revoke", "ada"))
