@@ -139,9 +139,9 @@ class Client:
         self._agreement = agreement
         self._has_wish_to_end = False
         window = agreement.receive_maximum
-        if session.is_persistent:
-            window = min(window, MOST_STORED)
         self._credit = window + (settings.pending_queue_size if settings.pends_overflow else 0)
+        if session.is_persistent:
+            self._credit = min(self._credit, MOST_STORED)
         self._shared_credit = SharedCredit(self._credit)
         self.deliverer = self._make_deliverer(window)
         self._queue_topics = QueueTopics(
@@ -168,7 +168,9 @@ class Client:
             self._on_subscriptions_changed,
             tells_reasons=agreement.tells_reasons,
         )
-        self._stored_sink = StoredSink(self.deliverer, session) if session.is_persistent else None
+        self._stored_sink: StoredSink | None = None
+        if session.is_persistent:
+            self._stored_sink = StoredSink(self.deliverer, session, self._shared_credit)
         self._consumers: dict[str, Consumer] = {}  # by queue
         self._consume_own()
 

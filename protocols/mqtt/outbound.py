@@ -22,7 +22,9 @@ MAX_ID: Final = 65_535
 # gateway that comes back after a crash knows under which identifier each message was sent, and
 # nothing had to be written down for it. All others are for whatever else the session is sent.
 OWN_IDS: Final = 32_768
-MOST_STORED: Final = 32_000  # the widest window of such a session: either half has room for it
+# The most that such a session has in hand. Either half has room for twice as many: identifiers that
+# the client has freed are taken until that is written down.
+MOST_STORED: Final = 16_000
 
 
 class Sent(IntEnum):

@@ -16,7 +16,7 @@ from queue_core.errors import CoreError
 from queue_core.outcomes import ACCEPTED, REJECTED
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Consumer, Delivery
+    from queue_core.consumers import Consumer, Delivery, SharedCredit
     from queue_core.session import Session
     from queue_core.subscriptions import Subscription
 
@@ -26,10 +26,12 @@ QueuePlace = tuple[int, int]  # queue id and offset
 class StoredSink:
     """Of the queue that a session keeps while its client is away. Also the owner of its flights."""
 
-    __slots__ = ("_deliverer", "_resumed", "_session", "_unrecorded", "line")
+    __slots__ = ("_credit", "_deliverer", "_left", "_resumed", "_session", "_unrecorded", "line")
 
-    def __init__(self, deliverer: Deliverer, session: Session) -> None:
+    def __init__(self, deliverer: Deliverer, session: Session, credit: SharedCredit) -> None:
         self._deliverer = deliverer
+        self._credit = credit
+        self._left: set[int] = set()  # identifiers of an earlier connection, to be released
         self._session = session
         self.line: list[Flight] = []  # not sent, because one before it is not recorded yet
         self._unrecorded: set[Flight] = set()
@@ -46,6 +48,8 @@ class StoredSink:
                 flight = Flight(self, Sent.AWAITS_PUBCOMP)
                 flight.packet_id = packet_id
                 outbound.in_flight[packet_id] = flight
+                self._left.add(packet_id)
+                self._credit.free -= 1  # so that identifiers do not run out
                 self._deliverer.release(flight)
             elif packet.queue_id is not None and packet.offset is not None:
                 self._resumed[packet.queue_id, packet.offset] = packet_id
@@ -144,6 +148,9 @@ class StoredSink:
             self._deliverer.outbound.reserved[flight.packet_id] = Sent.OVER
             records = self._session.note(True, flight.packet_id, Sent.OVER)
             self._deliverer.commit_later(flight, records)
+        if self._left and flight.packet_id in self._left:
+            self._left.remove(flight.packet_id)
+            self._credit.grant(1)
 
     def leave(self, flights: list[Flight]) -> None:
         """The connection ended: what was sent is known to the next one as sent."""

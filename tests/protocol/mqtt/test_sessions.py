@@ -120,6 +120,29 @@ async def test_a_qos_2_message_that_was_received_goes_on_with_pubrel(mqtt: Mqtt)
         assert await client.hears_nothing()
 
 
+async def test_a_client_that_releases_nothing_gets_nothing_new(mqtt: Mqtt) -> None:
+    """What it owes a PUBCOMP for counts against its window, over connections."""
+    name, topic = fresh(), fresh("t")
+    narrow = P(session_expiry=300, receive_maximum=2)
+    async with mqtt.client(name, properties=narrow) as client, mqtt.client() as publisher:
+        await client.subscribe(topic, 2)
+        for i in range(3):
+            await publisher.publish(topic, b"%d" % i, 2)
+        for _ in range(2):
+            client.send(PubRec((await client.expect(Publish)).packet_id))
+        for _ in range(2):
+            await client.expect(PubRel)
+        assert await client.hears_nothing()
+    async with mqtt.client(name, clean=False, properties=narrow) as client:
+        owed = [(await client.expect(PubRel)).packet_id for _ in range(2)]
+        assert await client.hears_nothing()
+        client.send(PubComp(owed[0]))
+        last = await client.message()
+        assert (last.payload, last.dup) == (b"2", False)
+        client.send(PubComp(owed[1]))
+        assert await client.hears_nothing()
+
+
 async def test_mqtt_4_3_3_7_what_was_sent_with_qos_2_does_not_expire(mqtt: Mqtt) -> None:
     name, topic = fresh(), fresh("t")
     narrow = P(session_expiry=300, receive_maximum=1)
