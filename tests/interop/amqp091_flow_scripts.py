@@ -13,6 +13,7 @@ from protocols.amqp091.methods import (
     BasicGet,
     BasicNack,
     BasicPublish,
+    BasicQos,
     ChannelClose,
     ChannelOpen,
     ExchangeBind,
@@ -20,13 +21,15 @@ from protocols.amqp091.methods import (
     ExchangeUnbind,
     QueueBind,
     QueueDeclare,
+    QueueDelete,
+    QueuePurge,
     QueueUnbind,
     TxCommit,
     TxRollback,
     TxSelect,
 )
 from tests.interop.amqp091_script import Script, Step
-from tests.interop.amqp091_scripts import publish
+from tests.interop.amqp091_scripts import publish, reopened
 
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
@@ -130,4 +133,46 @@ UNACKNOWLEDGED = Script(
     ],
 )
 
-FLOW_SCRIPTS = [IN_ONE_PIECE, BETWEEN_EXCHANGES, OVERFLOW, UNACKNOWLEDGED]
+STREAM = {"x-queue-type": "stream"}
+STREAMS = Script(
+    "streams",
+    [
+        Step(QueueDeclare(0, "st1", durable=True, arguments=STREAM)),
+        Step(QueueDeclare(0, "st1", durable=True, arguments=STREAM)),
+        *[publish("st1", body) for body in (b"one", b"two", b"three")],
+        *reopened(
+            Step(QueueDeclare(0, "st1", durable=True)),
+            Step(QueueDeclare(0, "st2", arguments=STREAM)),
+            Step(QueueDeclare(0, "st2", durable=True, exclusive=True, arguments=STREAM)),
+            Step(QueueDeclare(0, "st2", durable=True, auto_delete=True, arguments=STREAM)),
+            Step(BasicConsume(0, "st1", "c", no_ack=True), difference="stream-consumers"),
+        ),
+        Step(ChannelOpen(), 9),
+        Step(BasicQos(0, 2), 9),
+        Step(BasicConsume(0, "st1", "c", arguments={"x-stream-offset": "first"}), 9),
+        Step(BasicAck(1), 9),
+        Step(BasicNack(2), 9, difference="stream-nack"),
+        Step(QueueDelete(0, "st1"), connection=1, difference="stream-delete"),
+    ],
+)
+GET_FROM_STREAM = Script(
+    "get from a stream",
+    [
+        Step(QueueDeclare(0, "st3", durable=True, arguments=STREAM)),
+        Step(BasicGet(0, "st3")),
+        Step(QueueDelete(0, "st3"), connection=1),
+    ],
+)
+PURGE_OF_STREAM = Script(
+    "purge of a stream",
+    [
+        Step(QueueDeclare(0, "st4", durable=True, arguments=STREAM)),
+        Step(QueuePurge(0, "st4")),
+        Step(QueueDelete(0, "st4"), connection=1),
+    ],
+)
+
+FLOW_SCRIPTS = [
+    IN_ONE_PIECE, BETWEEN_EXCHANGES, OVERFLOW, UNACKNOWLEDGED, STREAMS, GET_FROM_STREAM,
+    PURGE_OF_STREAM,
+]  # fmt: skip
