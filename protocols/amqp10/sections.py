@@ -47,6 +47,8 @@ LONG_TEXT: Final = b"\x00\x53\x77\xb1"
 _SIZE: Final = Struct(">I")
 _COUNT: Final = Struct(">H")
 ALLOWED: Final = {DATA: (0xA0, 0xB0), SEQUENCE: (0x45, 0xC0, 0xD0)}
+SHORT: Final = b"\xc0\xc1"  # lists and maps of less than 256 bytes
+OPENED_LONG: Final = bytes((OPENED, 8))  # followed by the opening of a long data section
 MAX_DATA_SECTIONS: Final = 65_535
 
 
@@ -78,16 +80,28 @@ def section_at(data: bytes, position: int) -> tuple[int, int]:
 
 def split(data: bytes) -> Parts:
     """Cuts a message apart. Raises Malformed. One pass, and no value is read."""
+    try:
+        return _split(data)
+    except IndexError:
+        raise Malformed("a section that ends too early") from None
+
+
+def _split(data: bytes) -> Parts:
     size, position, last = len(data), 0, HEADER - 1
     header = annotations = properties = b""
     kept = -1
     while position < size:
-        code, value = section_at(data, position)
+        # As nearly everybody writes them, in place: a third of the time of the two calls.
+        if data[position + 1] == 0x53 and not data[position]:
+            code, value = data[position + 2], position + 3
+        else:
+            code, value = section_at(data, position)
         if code >= DATA:
             break
         if code <= last:
             raise Malformed(f"section 0x{code:02x} is out of order, or comes twice")
-        last, end = code, skip(data, value)
+        is_short = data[value] in SHORT
+        last, end = code, value + 2 + data[value + 1] if is_short else skip(data, value)
         if end > size:
             raise Malformed("a section that ends too early")
         if code == HEADER:
@@ -106,6 +120,12 @@ def split(data: bytes) -> Parts:
     start = data[position : position + 4]
     if start == SHORT_DATA and position + 4 < size == position + 5 + data[position + 4]:
         return Parts(header, native, annotations, properties, data[position + 5 :])
+    if start == LONG_DATA and size == position + 8 + int.from_bytes(
+        data[position + 4 : position + 8]
+    ):
+        # The same for bodies of more than 255 bytes, and for senders that never write it short.
+        opening = b"" if size - position > 263 else OPENED_LONG + data[position : position + 8]
+        return Parts(header, opening + native, annotations, properties, data[position + 8 :])
     prefix, body = _body(data, position)
     return Parts(header, prefix + native, annotations, properties, body)
 
