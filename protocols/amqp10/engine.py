@@ -65,11 +65,19 @@ NEVER_EXPIRES: Final = int(lib.PN_EXPIRE_NEVER)
 LOW_WATER: Final = 1 << 19  # bytes that wait in the engine before more are put there
 _BUFFER: Final = 1 << 17
 _buffer: Final = ffi.new("char[]", _BUFFER)  # all that passes through is copied out at once
+_buffer_bytes: Final = ffi.buffer(_buffer)
 _tag: Final = ffi.new("char[8]")
 _tag_bytes: Final = ffi.buffer(_tag)
 _tag_struct: Final = ffi.new("pn_bytes_t *", (8, _tag))[0]
 
-# The hot functions, by names of our own.
+# The hot functions, by names of our own: looking one up in `lib` takes as long as calling it.
+_peek: Final = lib.pn_collector_peek
+_pop: Final = lib.pn_collector_pop
+_type_of: Final = lib.pn_event_type
+_pending: Final = lib.pn_delivery_pending
+_receive: Final = lib.pn_link_recv
+_delivery: Final = lib.pn_delivery
+_send: Final = lib.pn_link_send
 is_partial: Final = lib.pn_delivery_partial
 is_aborted: Final = lib.pn_delivery_aborted
 is_settled: Final = lib.pn_delivery_settled
@@ -119,10 +127,10 @@ class Engine:
     def push(self, data: bytes, start: int) -> int:
         """Takes what it has room for; how far it came. Less than all: the peer is not to go on."""
         transport, size = self.transport, len(data)
-        source = ffi.from_buffer(data)
         room = lib.pn_transport_capacity(transport)
         if room <= 0:
             return size if room < 0 else start
+        source = ffi.from_buffer(data)
         count = min(room, size - start)
         taken = lib.pn_transport_push(transport, source + start, count)
         return start + taken if taken >= 0 else size
@@ -172,16 +180,13 @@ class Engine:
     def next(self) -> tuple[int, Handle] | None:
         """The next event that matters, and its subject."""
         events = self.events
-        event = lib.pn_collector_peek(events)
-        while event != ffi.NULL:
-            kind = lib.pn_event_type(event)
+        while event := _peek(events):
+            kind = _type_of(event)
             subject = _SUBJECT.get(kind)
-            if subject is not None:
-                found = kind, subject(event)
-                lib.pn_collector_pop(events)
+            found = None if subject is None else (kind, subject(event))
+            _pop(events)
+            if found is not None:
                 return found
-            lib.pn_collector_pop(events)
-            event = lib.pn_collector_peek(events)
         return None
 
     # --- the connection
@@ -416,10 +421,10 @@ def free_link(link: Handle) -> None:
 
 def read(link: Handle, delivery: Handle) -> bytes:
     """What has come of the current delivery and was not read yet."""
-    size = lib.pn_delivery_pending(delivery)
+    size = _pending(delivery)
     if size <= _BUFFER:
-        count = lib.pn_link_recv(link, _buffer, size)
-        return ffi.buffer(_buffer, count)[:] if count > 0 else b""
+        count = _receive(link, _buffer, size)
+        return _buffer_bytes[:count] if count > 0 else b""
     room = ffi.new("char[]", size)
     count = lib.pn_link_recv(link, room, size)
     return ffi.buffer(room, count)[:] if count > 0 else b""
@@ -428,9 +433,9 @@ def read(link: Handle, delivery: Handle) -> bytes:
 def send(link: Handle, number: int, data: bytes) -> Handle:
     """A whole message; its tag is the number."""
     _tag_bytes[:] = number.to_bytes(8)
-    delivery = lib.pn_delivery(link, _tag_struct)
-    lib.pn_link_send(link, ffi.from_buffer(data), len(data))
-    lib.pn_link_advance(link)
+    delivery = _delivery(link, _tag_struct)
+    _send(link, data, len(data))
+    advance(link)
     return delivery
 
 
