@@ -23,9 +23,8 @@ from tests.interop.matrix.letters import (
     Place,
     Received,
     Verdict,
+    told,
 )
-
-OURS = ("x-publisher-id", "x-death", "x-delivery-count", "x-stream-offset", "x-routing-key")
 
 
 class Amqp091(Actor):
@@ -100,7 +99,7 @@ class Amqp091(Actor):
             properties.message_id,
             properties.type,
             properties.priority,
-            tuple((name, value) for name, value in said.items() if not _is_ours(name)),
+            told(said.items()),
         )
         death = (said.get("x-death") or [{}])[0]
         failures = said.get("x-delivery-count", 0)
@@ -141,7 +140,3 @@ class Amqp091(Actor):
         if self.connection.is_open:
             with suppress(pika.exceptions.AMQPError):
                 self.connection.close()
-
-
-def _is_ours(name: str) -> bool:
-    return name in OURS or name.startswith(("x-first-death-", "x-last-death-"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -26,9 +27,11 @@ from tests.interop.matrix.letters import (
     Place,
     Received,
     Verdict,
+    told,
 )
 
 FIRST = {symbol("rabbitmq:stream-offset-spec"): "first"}
+QUEUE = re.compile(r"^(/queues/|\$queue/)")  # two ways to address one
 OUTCOMES = {
     Verdict.ACCEPT: Delivery.ACCEPTED,
     Verdict.RELEASE: Delivery.RELEASED,
@@ -97,11 +100,11 @@ class Amqp10(Actor):
             _text(message.content_type),
             _text(message.content_encoding),
             _text(message.correlation_id),
-            None if reply_to is None else reply_to.removeprefix("/queues/"),
+            None if reply_to is None else QUEUE.sub("", reply_to),
             _text(message.id),
             message.subject,
             message.priority,
-            tuple((message.properties or {}).items()),
+            told((message.properties or {}).items()),
         )
         return Received(
             letter,

@@ -7,7 +7,7 @@ publisher says and a consumer can hear must arrive.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum, auto
@@ -58,6 +58,12 @@ class Letter:
 
 
 ALL: Final = frozenset(field.name for field in fields(Letter))
+
+
+def told(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The headers that the publisher said. Names with x- are the gateway's own notes: what another
+    protocol has no place for, to be restored on the way back."""
+    return tuple((name, value) for name, value in pairs if not name.startswith("x-"))
 
 
 class Verdict(Enum):

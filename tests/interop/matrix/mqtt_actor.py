@@ -27,6 +27,7 @@ from tests.interop.matrix.letters import (
     Received,
     Verdict,
     fresh,
+    told,
 )
 
 NAMED = {  # fields that travel as user properties
@@ -35,7 +36,7 @@ NAMED = {  # fields that travel as user properties
     "subject": "subject",
     "priority": "priority",
 }
-OURS = ("created", "x-publisher-id", "x-death")
+CREATED = "created"
 SETTLES = {Verdict.ACCEPT: "$ack", Verdict.RELEASE: "$nack", Verdict.REJECT: "$reject"}
 
 
@@ -193,11 +194,7 @@ class Mqtt5(MqttActor):
                 at = max(i for i, pair in enumerate(pairs) if pair[0] == name)
                 facts[name] = pairs.pop(at)[1]
         found = dict(reversed(pairs))
-        headers = [
-            (name, value)
-            for name, value in pairs
-            if name not in NAMED.values() and name not in OURS
-        ]
+        headers = [pair for pair in pairs if pair[0] not in (*NAMED.values(), CREATED)]
         priority = found.get("priority")
         correlation = getattr(said, "CorrelationData", None)
         reply_to = getattr(said, "ResponseTopic", None)
@@ -210,7 +207,7 @@ class Mqtt5(MqttActor):
             found.get("message-id"),
             found.get("subject"),
             None if priority is None else int(priority),
-            tuple(headers),
+            told(headers),
         )
         deaths = json.loads(found["x-death"]) if "x-death" in found else [{}]
         count = facts.get("delivery-count")

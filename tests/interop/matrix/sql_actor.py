@@ -21,6 +21,7 @@ from tests.interop.matrix.letters import (
     Received,
     Verdict,
     fresh,
+    told,
 )
 
 PUBLISH = """
@@ -118,7 +119,7 @@ class Sql(Actor):
             row["message_id"],
             None,
             row["priority"],
-            tuple(headers.items()),
+            told(headers.items()),
         )
         count = row["delivery_count"]
         return Received(
