@@ -63,6 +63,7 @@ class GatewayProcess:
         """Starts it and does not wait."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config_path.write_text(yaml.safe_dump(self._settings))
+        self._output.clear()  # an earlier start's `ready` is not this one's
         is_ready = threading.Event()
         self._is_ready = is_ready
         with self._log_path.open("a") as log:
