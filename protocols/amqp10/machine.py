@@ -155,29 +155,27 @@ class Machine:
             self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
 
     def _handle_events(self) -> Command | None:
-        next_event = self.engine.next
+        next_event, link_of = self.engine.next, pn.link_of
         outgoing, links = self.outgoing, self.links
-        touched: Link | None = None
-        while (event := next_event()) is not None:
+        touched: IncomingLink | None = None
+        command: Command | None = None
+        while command is None and (event := next_event()) is not None:
             kind, subject = event
             if kind == DELIVERY:
-                delivery = outgoing.get(subject)
+                delivery = outgoing.get(subject) if outgoing else None
                 if delivery is not None:
                     self._on_disposition(subject, delivery)
                     continue
-                link = links.get(pn.link_of(subject))
-                if isinstance(link, IncomingLink):
-                    if link is not touched:
-                        if touched is not None:
-                            touched.replenish()  # type: ignore[union-attr]
-                        touched = link
+                link = links.get(link_of(subject))
+                if link is touched and touched is not None:  # as nearly always
+                    touched.on_delivery(subject)
+                elif isinstance(link, IncomingLink):
+                    if touched is not None:
+                        touched.replenish()
+                    touched = link
                     link.on_delivery(subject)
-                elif isinstance(link, CoordinatorLink) and pn.is_readable(subject):
-                    if pn.is_partial(subject):
-                        continue
-                    data = pn.read(link.handle, subject)
-                    pn.advance(link.handle)
-                    return link.perform(subject, data)
+                elif isinstance(link, CoordinatorLink):
+                    command = self._coordinate(link, subject)
             elif kind == LINK_FLOW:
                 found = links.get(subject)
                 if isinstance(found, SENDERS):
@@ -185,11 +183,16 @@ class Machine:
                 self._look_for_echo(subject)
             else:
                 command = self._on_cold(kind, subject)
-                if command is not None:
-                    return command
-        if isinstance(touched, IncomingLink):
+        if touched is not None:
             touched.replenish()
-        return None
+        return command
+
+    def _coordinate(self, link: CoordinatorLink, delivery: Handle) -> Command | None:
+        if not pn.is_readable(delivery) or pn.is_partial(delivery):
+            return None
+        data = pn.read(link.handle, delivery)
+        pn.advance(link.handle)
+        return link.perform(delivery, data)
 
     def _look_for_echo(self, handle: Handle) -> None:
         asked = self.echoing.asked(handle)

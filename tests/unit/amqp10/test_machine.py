@@ -21,6 +21,7 @@ from tests.protocol.amqp10.wire import (
     FLOW,
     OPEN,
     TRANSFER,
+    attach,
     frame,
     transfer,
 )
@@ -83,6 +84,16 @@ async def test_credit_comes_back_with_the_commits(talk: Conversation) -> None:
     assert not of(heard, FLOW)
     talk.services.writer.commit()
     assert of(talk.heard(), FLOW)[-1][6] == 10
+
+
+async def test_a_link_that_used_up_its_credit_before_another_attached_gets_more() -> None:
+    talk = Conversation(settings=Settings(link_credit=10))
+    await talk.begin()
+    await talk.attach("topic://t", 0, is_receiver=False)
+    fields: list[object] = [UInt(0), UInt(0), b"t", UInt(0), True]
+    sent = [frame(0, TRANSFER, [UInt(0), UInt(n), b"%d" % n, *fields[3:]], DATA) for n in range(10)]
+    heard = await talk.say(*sent, attach("topic://t", 1, "other", is_receiver=False))
+    assert [said[6] for said in of(heard, FLOW) if said[4] == 0][-1] == 10
 
 
 async def test_a_congested_database_gives_no_credit_until_it_has_caught_up() -> None:
