@@ -9,6 +9,7 @@ from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
 from tests.interop.matrix.letters import Actor, Cast, Kind, Letter, Place, Verdict, fresh
 from tests.interop.matrix.mqtt_actor import Mqtt5, Mqtt311
+from tests.interop.matrix.reason_actor import Mqtt5Reasons
 from tests.interop.matrix.sql_actor import Sql
 
 ACTORS = {
@@ -76,9 +77,10 @@ def test_what_is_published_is_what_is_consumed(
     assert {each.failures for each in received} <= {0, None}
 
 
+SETTLERS: dict[str, Kinds] = {**ACTORS, "mqtt5 by reason code": Mqtt5Reasons}
 settlers = [
     pytest.param(actor, verdict, id=f"{name} {verdict.name.lower()}s")
-    for name, actor in ACTORS.items()
+    for name, actor in SETTLERS.items()
     for verdict in Verdict
     if verdict in actor.verdicts
 ]
