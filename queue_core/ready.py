@@ -27,7 +27,8 @@ PASSED: Final = 1000  # marks passed before they are forgotten: the list of them
 
 class Source(Protocol):
     """Where entries that are not in memory are read back from. Answers later, through `done`, with
-    the entries that exist, in offset order."""
+    the entries that exist, in offset order: of a range the first ones, and none only if there are
+    none."""
 
     def fetch(
         self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]
@@ -428,14 +429,15 @@ class FifoReady:
         end = self.tail
 
         def done(entries: list[Entry]) -> None:
-            self._on_fetched(entries, end, limit)
+            self._on_fetched(entries, end)
 
         self._source.fetch(self._run_end, end, limit, done)
 
-    def _on_fetched(self, entries: list[Entry], end: int, limit: int) -> None:
+    def _on_fetched(self, entries: list[Entry], end: int) -> None:
         self._fetching = False
         self._largest = max(map(cost, entries), default=self._largest)
-        run_end = end if len(entries) < limit else entries[-1].offset + 1
+        # fewer than asked for, where they are large: the rest is another chunk
+        run_end = entries[-1].offset + 1 if entries else end
         self._run_end = max(run_end, self._run_end)
         if self._gone_count or (entries and entries[0].offset < self.next):
             # purged, or gone otherwise, while it was being read

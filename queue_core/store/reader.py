@@ -13,6 +13,7 @@ from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.log import Log
 from queue_core.message import utc
+from queue_core.ready import LEAST
 from queue_core.store.ownership import AWAY
 from queue_core.store.rows import READ, Forms, entries_from_rows
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 Amendments = dict[int, tuple[int, bytes]]
 
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
+CHUNK_BYTES: Final = 8 * 1024 * 1024  # read back at once: small messages may be followed by large
 RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
@@ -30,6 +32,22 @@ def range_statement(segment: int) -> str:
         f"SELECT {COLUMNS} FROM howdah.message_{segment} "
         'WHERE queue_id = $1 AND "offset" >= $2 AND "offset" < $3 ORDER BY "offset" LIMIT $4'
     )
+
+
+def fits_statement(segment: int) -> str:
+    """Of the rows that the range statement would give: how many there are, and how many come before
+    so many bytes are full. Sizes are known without reading the bodies."""
+    return f"""
+        SELECT count(*) AS found, count(*) FILTER (WHERE f.before < $5) AS fitting FROM (
+            SELECT sum(s.size) OVER (ORDER BY s."offset") - s.size AS before FROM (
+                SELECT m."offset", coalesce(octet_length(m.native), 0)
+                    + coalesce(octet_length(m.body), (
+                        SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
+                        WHERE b.id = m.body_id), 0) AS size
+                FROM howdah.message_{segment} m
+                WHERE m.queue_id = $1 AND m."offset" >= $2 AND m."offset" < $3
+                ORDER BY m."offset" LIMIT $4) s) f
+    """
 
 
 def offsets_statement(segment: int) -> str:
@@ -70,18 +88,28 @@ class Reader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def read_range(self, each: Log, start: int, end: int, limit: int) -> list[Entry]:
-        """Entries of [start, end) in offset order, `limit` at most."""
+        """Entries of [start, end) in offset order, `limit` at most, and about CHUNK_BYTES."""
         found: list[Entry] = []
+        room = CHUNK_BYTES
         async with self._pool.acquire() as connection:
             for segment in each.segments_of(start, end):
                 if segment not in each.spans:
                     raise asyncpg.UndefinedTableError(f"segment {segment} was dropped meanwhile")
                 if len(found) >= limit and found[limit - 1].offset < each.spans[segment][0]:
                     continue  # all in it comes later than what we have
-                rows = await connection.fetch(
-                    range_statement(segment), each.queue_id, start, end, limit
-                )
-                found = _merged(found, await self._entries(connection, segment, rows))
+                where = (each.queue_id, start, end, limit)
+                is_cut = False
+                if limit > LEAST:
+                    counted = await connection.fetchrow(fits_statement(segment), *where, room)
+                    assert counted is not None  # a count has one row
+                    if counted["fitting"] < counted["found"]:
+                        is_cut, where = True, (*where[:3], max(1, counted["fitting"]))
+                rows = await connection.fetch(range_statement(segment), *where)
+                more = await self._entries(connection, segment, rows)
+                found = _merged(found, more)
+                room -= sum(entry.message.size() for entry in more)
+                if is_cut:
+                    limit = min(limit, len(found))  # the rest another time
         del found[limit:]
         self._counters.read_back += len(found)
         return found

@@ -21,6 +21,7 @@ from queue_core.streams import StreamQueue
 if TYPE_CHECKING:
     from queue_core.vhost import Queue, Vhost
 
+PAGE_ROWS: Final = 10_000
 Reading = asyncpg.Connection | PoolConnectionProxy
 
 
@@ -153,22 +154,28 @@ class QueueStore:
                 f'SELECT "offset", priority FROM howdah.message_{segment} '
                 'WHERE queue_id = $1 AND "offset" >= $2 ORDER BY "offset"'
             )
-            for row in await connection.fetch(statement, queue.log.queue_id, settled.floor):
-                if row["offset"] not in settled:
-                    ready.give_back_offset(row["offset"], row["priority"] or 0)
+            async with connection.transaction():  # in pages: it may be millions
+                rows = connection.cursor(
+                    statement, queue.log.queue_id, settled.floor, prefetch=PAGE_ROWS
+                )
+                async for row in rows:
+                    if row["offset"] not in settled:
+                        ready.give_back_offset(row["offset"], row["priority"] or 0)
 
     async def _restore_bytes(self, connection: Reading, queue: ClassicQueue) -> None:
         settled = queue.cursor.settled
         for segment in queue.log.segments_of(settled.floor, queue.log.tail):
             statement = f"""
-                SELECT "offset", coalesce(octet_length(body), (
+                SELECT sum(coalesce(octet_length(body), (
                     SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
-                    WHERE b.id = body_id)) + octet_length(native) AS size
-                FROM howdah.message_{segment} WHERE queue_id = $1 AND "offset" >= $2
+                    WHERE b.id = body_id), 0) + coalesce(octet_length(native), 0))::int8
+                FROM howdah.message_{segment}
+                WHERE queue_id = $1 AND "offset" >= $2 AND NOT "offset" <@ $3::text::int8multirange
             """
-            for row in await connection.fetch(statement, queue.log.queue_id, settled.floor):
-                if row["offset"] not in settled:
-                    queue.cursor.ready.bytes += row["size"] or 0
+            found = await connection.fetchval(
+                statement, queue.log.queue_id, settled.floor, settled.above.text()
+            )
+            queue.cursor.ready.bytes += found or 0
 
 
 def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:

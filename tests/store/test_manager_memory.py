@@ -15,6 +15,7 @@ from queue_core.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.ready import LEAST
 from queue_core.selection import LOOK_AHEAD
+from queue_core.store import reader
 from tests.store.managers import House
 
 
@@ -70,6 +71,33 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
     queue = house.vhost.queue("q")
     assert isinstance(queue, queues.ClassicQueue)
     assert queue.cursor.budget.used < (2 * LEAST + 1) * 210_000
+
+
+@pytest.mark.parametrize("targets", [("q",), ("q", "r")])  # of several queues, bodies are shared
+async def test_large_messages_behind_small_ones_are_read_back_a_few_at_a_time(
+    house: House, monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 500_000)
+    for name in targets:
+        await house.queue(name)
+        await house.vhost.bind("amq.fanout", house.vhost.queue(name))
+    for size, count in ((10, 300), (100_000, 40)):
+        for _ in range(count):
+            house.vhost.publish(Message(bytes(size), "amq.fanout", routing_key=""))
+        await house.flushed()
+    await house.reopen()
+    queue = house.vhost.queue("q")
+    assert isinstance(queue, queues.ClassicQueue)
+    sizes: list[int] = []
+    inbox, consumer = await house.consume("q", credit=1)
+    while len(sizes) < 340:
+        sizes += [len(delivery.message.body) for delivery in await inbox.has(1)]
+        assert queue.cursor.budget.used < 2_500_000
+        house.vhost.settle(inbox.take(), ACCEPTED)
+    assert sizes == [10] * 300 + [100_000] * 40
+    house.vhost.end_consumer(consumer, FAILED)
+    await house.flushed()
+    assert queue.cursor.budget.used == 0
 
 
 async def test_properties_that_wait_for_the_disk_count_like_bodies(house: House) -> None:
