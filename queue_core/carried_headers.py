@@ -20,6 +20,7 @@ from queue_core.message import Value, type_of_id
 from queue_core.typed_text import (
     Dialect,
     identifier,
+    json_text,
     restored,
     separated,
     typed_identifier,
@@ -157,6 +158,7 @@ def read_notes(text: Value) -> list[Note] | None:
         return None
     try:
         notes = json.loads(text)
+        json_text(notes).encode()  # half a surrogate pair is nothing that can be written
     except (ValueError, RecursionError):
         return None
     if not isinstance(notes, list) or not notes or not all(_is_note(note) for note in notes):

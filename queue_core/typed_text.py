@@ -104,10 +104,12 @@ def restored(written: Value, kind: object, depth: int = 0) -> Value:
 def _from_json(text: str) -> Value:
     try:
         found: Value = json.loads(text)
+        depth = _depth(found)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if _depth(found) > MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    json_text(found).encode()  # half a surrogate pair, or infinity: nothing that can be written
     return found
 
 
@@ -205,9 +207,12 @@ def _json_string(text: str) -> str:
 
 def _decimal(text: str) -> Decimal:
     try:
-        return Decimal(text)
+        found = Decimal(text)
     except InvalidOperation:
         raise ValueError(f"{text!r} is no decimal") from None
+    if not found.is_finite():
+        raise ValueError(f"{text!r} is no number")
+    return found
 
 
 def _uuid(text: str) -> UUID:

@@ -257,6 +257,10 @@ def _headers(contents: Contents, values: dict[str, object]) -> list[Pair]:
     annotations = {str(name): plain(value) for name, value in contents.annotations.items()}
     twice = application.keys() & annotations.keys() if application else ()
     found = {**application, **annotations} if annotations else application
+    if not twice and CLAIMABLE.isdisjoint(found):
+        plain_headers: list[Pair] = list(found.items())
+        places = _unusual(application, annotations, plain_headers)
+        return [*plain_headers, (PLACES, places)] if places else plain_headers
     for name in twice:
         found[name] = application[name]
     created = contents.properties.get("creation-time")
@@ -279,6 +283,9 @@ def _unusual(
     application: Mapping[str, Value], annotations: Mapping[str, Value], headers: list[Pair]
 ) -> dict[str, Value]:
     """Names that we would write into another section, of those that are headers."""
+    is_usual = not any(map(is_annotation, application)) and not any(map(_is_unusual, annotations))
+    if is_usual and annotations.keys().isdisjoint(application):
+        return {}
     places: dict[str, Value] = {}
     for name, value in dict(reversed(headers)).items():
         if name in application and name in annotations:
@@ -288,6 +295,10 @@ def _unusual(
         elif name in annotations and (not is_annotation(name) or _is_alias(name, value)):
             places[name] = "annotations"
     return places
+
+
+def _is_unusual(name: str) -> bool:
+    return not is_annotation(name) or name in ALIASES
 
 
 def _is_alias(name: str, value: Value) -> bool:

@@ -101,10 +101,10 @@ def _text(data: bytes) -> str:
 
 
 def _char(data: bytes) -> Char:
-    try:
-        return Char(chr(_U4.unpack(data)[0]))
-    except (ValueError, OverflowError):
-        raise Malformed("a char that is no Unicode scalar value") from None
+    number = _U4.unpack(data)[0]
+    if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+        raise Malformed("a char that is no Unicode scalar value")
+    return Char(chr(number))
 
 
 _SYMBOLS: dict[bytes, Symbol] = {}

@@ -190,8 +190,8 @@ class UserProperties:
                 continue
             note = at.get(place, UNTYPED)
             if "parts" in note:
-                skipped = _parts(note) - 1
-                text = "".join([part for _, part in user[place : place + skipped + 1]])
+                parts = _parts(user, place, note)
+                skipped, text = len(parts) - 1, "".join(parts)
             rank = self._take(name, text, note, name in seen)
             seen.add(name)
             is_ordered, last = is_ordered and rank >= last, rank
@@ -237,9 +237,17 @@ def _by_place(user: Sequence[tuple[str, str]], notes: Sequence[Note]) -> dict[in
     return found
 
 
-def _parts(note: Note) -> int:
-    parts = note["parts"]
-    return parts if isinstance(parts, int) and parts > 0 else 1
+def _parts(user: Sequence[tuple[str, str]], place: int, note: Note) -> list[str]:
+    """As many as the note says, and no further than the name goes on."""
+    count = note["parts"]
+    parts: list[str] = []
+    if not isinstance(count, int):
+        return [user[place][1]]
+    for name, text in user[place : place + max(1, count)]:
+        if name != user[place][0]:
+            break
+        parts.append(text)
+    return parts
 
 
 def _read_field(rule: Reading, text: str, note: Note) -> object:

@@ -6,6 +6,7 @@ it got. What comes back is compared with what a consumer gets who was there from
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from itertools import permutations
 from typing import Any
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from gateway.message_files.protocols import PROTOCOLS
 from queue_core.message import Message
-from tests.unit.interop.strategies import MESSAGES, Document
+from queue_core.typed_text import READERS
+from tests.unit.interop.strategies import MESSAGES, TEXTS, Document
 
 TRIPS = [
     (first, *others, first)
@@ -101,3 +103,56 @@ def test_a_message_comes_back_as_it_was(way: tuple[str, ...], data: st.DataObjec
     document = data.draw(MESSAGES[way[0]])
     first, last = trip(document, *way)
     assert content(last) == content(first)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+kinds = (
+    st.sampled_from([*READERS, "string", [], {}, [None, "uuid"], {"a": "integer"}]) | json_values
+)
+notes = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["n", "message-id", "priority", "x-types"])},
+        optional={
+            "type": kinds,
+            "nth": st.integers(-1, 3) | json_values,
+            "parts": st.integers(-1, 1 << 40) | json_values,
+            "was": st.sampled_from(["w", "\ud800", "x" * 300]) | json_values,
+            "header": json_values,
+            "field": st.sampled_from(["message_id", "correlation_id", "reply_to", "content_type"]),
+        },
+    ),
+    max_size=4,
+).map(json.dumps)
+HOSTILE = ['"\\ud800"', "[" * 50_000, '{"a":' * 500 + "1" + "}" * 500, "9" * 5000, "sNaN", "1e999"]
+
+
+@pytest.mark.parametrize("source", MESSAGES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    types=notes | json_values.map(json.dumps) | st.sampled_from(HOSTILE),
+    texts=st.lists(st.sampled_from([*HOSTILE, *TEXTS]), max_size=3),
+)
+def test_whatever_a_client_says_of_types_a_message_can_be_written(
+    source: str, types: str, texts: list[str]
+) -> None:
+    texts = [text for text in texts if source != "mqtt5" or len(text) < 65_536]
+    table = {"x-types": types, **{"n" * (place + 1): text for place, text in enumerate(texts)}}
+    said: dict[str, Document] = {
+        "mqtt5": {
+            "properties": {
+                "correlation-data": b"1",
+                "response-topic": "a.b",
+                "content-type": "a/b",
+                "user-properties": [["message-id", "1"], *([n, t] for n, t in table.items())],
+            }
+        },
+        "amqp091": {"properties": {"message-id": "1", "headers": table}},
+        "amqp10": {"message-annotations": {"x-types": types}, "application-properties": table},
+    }
+    message = PROTOCOLS[source].read(said[source], 0.0)
+    for protocol in PROTOCOLS:
+        consumed(message, protocol)
