@@ -172,16 +172,6 @@ def test_the_properties_of_a_mosquitto_will_come_through(shared_gateway: Gateway
     assert rest(witness) == ["gone 1 text/plain r c a:1 "]
 
 
-def test_mosquitto_hears_the_name_it_was_given(shared_gateway: GatewayProcess) -> None:
-    done = subprocess.run(
-        command("mosquitto_sub", shared_gateway, "mqttv5", "-d", "-i", "", "-t", "x", "-E"),
-        capture_output=True,
-        timeout=20,
-        check=True,
-    )
-    assert b"CONNACK (0)" in done.stdout
-
-
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
 @pytest.mark.parametrize("version", ["3", "4", "5"])
 def test_mqtt_js_does_all_of_it(shared_gateway: GatewayProcess, scheme: str, version: str) -> None:
