@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.terms import Terms
@@ -80,7 +81,7 @@ class DynamicNodes:
     """Those of one virtual host that may outlive the link that made them."""
 
     def __init__(self, vhost: Vhost) -> None:
-        self._vhost = vhost
+        self._vhost = proxy(vhost)  # whose registry this is, not the other way round
         self._nodes: dict[str, Node] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -146,8 +147,9 @@ class DynamicNodes:
         self._looking = asyncio.get_running_loop().create_task(self._look_at_all())
 
     async def _look_at_all(self) -> None:
-        for name in list(self._nodes):
-            await self.end(name)
+        with suppress(ReferenceError):  # the virtual host is gone, and all in it
+            for name in list(self._nodes):
+                await self.end(name)
 
 
 _registries: WeakKeyDictionary[Vhost, DynamicNodes] = WeakKeyDictionary()

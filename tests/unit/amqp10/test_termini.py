@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from protocols.amqp10 import lifetimes
 from protocols.amqp10.lifetimes import nodes_of
 from protocols.amqp10.types import Described, Symbol, UInt, ULong
 from tests.protocol.amqp10.wire import (
@@ -239,6 +241,30 @@ async def test_messages_keep_a_node_that_waits_for_them(talk: Conversation, poli
         await nodes_of(talk.services.root).end(name)
         assert live_queues(talk)
     await end(talk, 2)
+    assert not live_queues(talk)
+
+
+async def test_a_node_goes_by_itself_when_its_last_message_has_gone(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifetimes, "LOOK_AGAIN", 0.001)
+    address = await made(talk, NO_MESSAGES)
+    await talk.attach(address, 0, is_receiver=False)
+    await talk.say(transfer(0, 0, DATA))
+    await end(talk, 1)
+    (name,) = live_queues(talk)
+    root, is_gone = talk.services.root, asyncio.Event()
+    delete = root.delete_queue
+
+    async def deleted(name: str) -> int:
+        count = await delete(name)
+        is_gone.set()
+        return count
+
+    monkeypatch.setattr(root, "delete_queue", deleted)
+    await root.purge_queue(name)
+    async with asyncio.timeout(10):
+        await is_gone.wait()
     assert not live_queues(talk)
 
 
