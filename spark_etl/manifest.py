@@ -57,6 +57,11 @@ class Batch:
     format: int = FORMAT
 
     @property
+    def log(self) -> str:
+        """The folder that it lies in, as its readers see it: log=<this>."""
+        return self.files[0].path.split("/")[0].removeprefix("log=") if self.files else ""
+
+    @property
     def range(self) -> Range:
         return Range(self.after, self.upto)
 

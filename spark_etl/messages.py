@@ -55,14 +55,10 @@ COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("native", "m.native", "binary"),
     ("body", _BODY, "binary"),
 )
-SCHEMA: Final = ", ".join(
-    (
-        "vhost string",
-        "queue string",
-        "queue_id bigint",
-        *(f"`{name}` {kind}" for name, _, kind in COLUMNS),
-    )
-)
+# What all messages of a queue have in common, then what each has.
+ORIGIN: Final = ("vhost", "queue", "queue_id")
+MESSAGE_SCHEMA: Final = ", ".join(f"`{name}` {kind}" for name, _, kind in COLUMNS)
+SCHEMA: Final = f"vhost string, queue string, queue_id bigint, {MESSAGE_SCHEMA}"
 _TIMES: Final = ("enqueued_at", "not_before", "expires_at", "created_at")
 _IS_FINITE: Final = " AND ".join(f"coalesce(isfinite(m.{name}), true)" for name in _TIMES)
 
