@@ -186,6 +186,8 @@ class CompetingQueue:
         spec, ready = self.spec, self.cursor.ready
         if spec.max_length is None and spec.max_bytes is None:
             return
+        if spec.overflow is not Overflow.DROP_HEAD:
+            return  # it refuses what is new; what was in it and comes back, stays
         while (spec.max_length is not None and ready.count() > spec.max_length) or (
             spec.max_bytes is not None and ready.bytes > spec.max_bytes and ready.count() > 0
         ):

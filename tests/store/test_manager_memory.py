@@ -225,6 +225,19 @@ async def test_what_comes_back_into_a_full_queue_pushes_out_the_oldest(
     assert house.manager.counters.returned == 3
 
 
+async def test_what_comes_back_into_a_queue_that_refuses_stays_in_it(house: House) -> None:
+    queue = await house.queue("q", max_length=2, overflow="reject-publish")
+    inbox, consumer = await house.consume("q", credit=2)
+    await house.store("q", b"1", b"2")
+    await inbox.has(2)
+    await house.store("q", b"3", b"4")
+    house.vhost.end_consumer(consumer, FAILED)
+    queue.on_more()
+    assert house.put("q", b"5") == [Published.REFUSED]
+    assert [d.message.body for d in await house.drain("q")] == [b"1", b"2", b"3", b"4"]
+    assert house.manager.counters.dropped_overflow == 0
+
+
 async def test_queues_in_memory_are_bounded_together(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
