@@ -359,6 +359,9 @@ class Deliverer:
             self._link.flush_soon()
         out.append(frame)
 
+    def count_sent(self, count: int) -> None:
+        self._counters.messages_sent += count
+
     def _drop_too_large(self, message: Message) -> None:
         self._counters.dropped_too_large += 1
         log.debug("a message on '%s' is too large for '%s'", message.topic, self._client_id)

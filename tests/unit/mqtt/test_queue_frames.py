@@ -1,0 +1,110 @@
+"""A queue's subscriber gets the same bytes on the short way as on the long one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import protocols.amqp091.properties as amqp091
+from protocols.amqp091.content import encode_properties
+from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.delivering import Deliverer
+from protocols.mqtt.outbound import Outbound
+from protocols.mqtt.packets import Version
+from protocols.mqtt.properties import MQTT5
+from protocols.mqtt.property_set import PropertySet, encode_property_bytes
+from protocols.mqtt.queue_sink import QueueSink
+from queue_core.message import Message
+from queue_core.subscriptions import Subscription
+
+SAID = encode_property_bytes(PropertySet(content_type="a/b", user=(("n", "1"),)))
+MESSAGES = [
+    pytest.param(Message(b"body", "", routing_key="q"), id="nothing said"),
+    pytest.param(Message(b"", "", routing_key="q", form=MQTT5, native=SAID), id="MQTT 5"),
+    pytest.param(
+        Message(
+            b"x" * 5000,
+            "amq.topic",
+            routing_key="a.b/c",
+            form=amqp091.FORM,
+            native=encode_properties({"reply_to": "q", "headers": {"n": 1}}),
+            publisher="somebody",
+        ),
+        id="AMQP 0.9.1, from a topic",
+    ),
+]
+
+
+class Link:
+    def __init__(self) -> None:
+        self.out: list[bytes] = []
+
+    def flush_soon(self) -> None: ...
+
+
+def delivery(message: Message, offset: int, *, redelivered: bool = False) -> Any:
+    return SimpleNamespace(
+        message=message, offset=offset, redelivered=redelivered, failures=0, is_open=True
+    )
+
+
+def sink(
+    version: Version, largest: int = 1 << 20, window: int = 100, **wishes: Any
+) -> tuple[QueueSink, Link]:
+    link = Link()
+    vhost: Any = SimpleNamespace(queues={"q": None})
+    none: Any = None
+    deliverer = Deliverer(
+        link,  # type: ignore[arg-type]
+        vhost,
+        "client",
+        version,
+        Outbound(window),
+        window,
+        largest,
+        None,
+        MqttCounters(),
+        float,
+    )
+    session: Any = SimpleNamespace(vhost=vhost, is_persistent=False)
+    subscription = Subscription("$queue/q", 1, queue="q", **wishes)
+    return QueueSink(deliverer, session, subscription, none), link
+
+
+@pytest.mark.parametrize("offset", [0, 9, 10, 12_345_678, (1 << 63) - 1])
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+@pytest.mark.parametrize("wishes", [{}, {"identifier": 300}, {"extra": {"consumer-group": "g"}}])
+@pytest.mark.parametrize("message", MESSAGES)
+def test_both_ways_write_the_same(
+    message: Message, wishes: dict[str, Any], version: Version, offset: int
+) -> None:
+    (short, by_short), (long, by_long) = sink(version, **wishes), sink(version, **wishes)
+    none: Any = None
+    short.deliver(none, [delivery(message, offset), delivery(message, offset)])
+    for _ in range(2):
+        long._deliver(delivery(message, offset))
+    assert by_short.out == by_long.out
+    assert len(by_short.out) == 2
+
+
+def test_what_was_delivered_before_says_so_and_what_is_too_large_is_dropped() -> None:
+    short, link = sink(Version.V5, largest=1000)
+    none: Any = None
+    small, large = Message(b"s", "", routing_key="q"), Message(bytes(2000), "", routing_key="q")
+    again = delivery(small, 1, redelivered=True)
+    short._vhost.settle = lambda *_: None  # type: ignore[method-assign]
+    short.deliver(none, [delivery(small, 0), again, delivery(large, 2), delivery(small, 3)])
+    assert [frame[0] for frame in link.out] == [0x32, 0x3A, 0x32]
+    assert short._deliverer._counters.dropped_too_large == 1
+    assert short._deliverer._counters.messages_sent == 3
+
+
+def test_the_window_holds_back_what_does_not_fit() -> None:
+    short, link = sink(Version.V5, window=2)
+    none: Any = None
+    message = Message(b"s", "", routing_key="q")
+    short.deliver(none, [delivery(message, offset) for offset in range(4)])
+    assert len(link.out) == 2
+    assert len(short._deliverer.outbound.pending) == 2
