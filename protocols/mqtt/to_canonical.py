@@ -6,10 +6,10 @@ by the properties' bytes. `from_canonical` is the way back. Knows no socket and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from queue_core.carried_headers import (
@@ -36,11 +36,20 @@ ORDER: Final = "x-user-property-order"  # names, where the order is not the one 
 
 
 def correlation(data: bytes) -> type_of_id:
-    """Text where it is text, which is what the others can compare."""
+    """Text where it is text, which is what the others can compare. A counter may look like UTF-8,
+    too, but has control characters in it."""
+    text = _decoded(data)
+    return data if text is None or _CONTROL.search(text) else identifier(text)
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _decoded(data: bytes) -> str | None:
     try:
-        return identifier(data.decode())
+        return data.decode()
     except UnicodeDecodeError:
-        return data
+        return None
 
 
 def reply_address(topic: str) -> str:
@@ -88,7 +97,8 @@ READING: Final = (
         "correlation_data",
         "correlation_id",
         correlation,
-        note="text when it is UTF-8, a uuid when that is `urn:uuid:...`, else bytes",
+        note="text when it is UTF-8 without control characters, a uuid when it is `urn:uuid:...`, "
+        "else bytes",
     ),
 )
 USER_READING: Final = (
@@ -161,8 +171,8 @@ def _apply_field_notes(found: PropertySet, values: dict[str, Any], notes: Sequen
         elif field == "correlation_id" and data is not None:
             if note.get("type") == "binary":
                 values["correlation_id"] = data
-            elif isinstance(values["correlation_id"], str | UUID):
-                values["correlation_id"] = identified(data.decode(), "correlation_id", (note,))
+            elif (text := _decoded(data)) is not None:
+                values["correlation_id"] = identified(text, "correlation_id", (note,))
 
 
 class UserProperties:

@@ -129,6 +129,12 @@ SAME_BOTH_WAYS: list[tuple[Any, ...]] = [
         a1(correlation_id=b"\0\xff"),
     ),
     (
+        "correlation by a counter",
+        m5(correlation_data=b"\0\1"),
+        a9({"x-types": typed("correlation_id", "binary")}, correlation_id="\0\1"),
+        a1(correlation_id=b"\0\1"),
+    ),
+    (
         "correlation of 255 bytes",
         m5(correlation_data=FITS.encode()),
         a9(correlation_id=FITS),
