@@ -49,7 +49,7 @@ TARGETS: list[tuple[Form, Write, Write]] = [
     ),
     (
         MQTT5,
-        lambda message: frames.property_octets(message, is_queue=True),
+        lambda message: frames.property_octets(message, {"q"}),
         lambda message: built_properties(message, True),
     ),
 ]
