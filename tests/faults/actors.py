@@ -6,6 +6,7 @@ Answers for connecting again whatever happens, until told to stop. It must not k
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -19,7 +20,7 @@ AGAIN: Final = 0.2  # seconds before a client tries to connect again
 STOP_SECONDS: Final = 10
 
 
-class Actor:
+class Actor(ABC):
     """One client with many lives, each on a connection of its own."""
 
     # What ends a life and is to be expected when servers die; anything else fails the test.
@@ -52,9 +53,9 @@ class Actor:
                     raise
                 await asyncio.sleep(AGAIN)
 
+    @abstractmethod
     async def live(self, connection: str) -> None:
         """One connection, from its first to its last moment; returns when asked to stop."""
-        raise NotImplementedError
 
     def ask_to_stop(self) -> None:
         """A publisher sends no more; a consumer goes away."""

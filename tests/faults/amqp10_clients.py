@@ -6,6 +6,7 @@ A consumer uses receiver-settle-mode second: when the gateway settles, the settl
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
@@ -80,11 +81,13 @@ class Amqp10Actor(Actor):
         while (await self.frame())[0] != ATTACH:
             pass
 
+    @abstractmethod
     def attach(self) -> list[object]:
-        raise NotImplementedError
+        """The link that it works on."""
 
+    @abstractmethod
     async def work(self, connection: str) -> None:
-        raise NotImplementedError
+        """What it does for as long as the connection lives."""
 
     async def frame(self) -> Frame:
         while True:

@@ -6,6 +6,7 @@ A consumer learns that its acks are committed from tx.commit-ok; basic.ack has n
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
@@ -49,8 +50,9 @@ class AmqpActor(Actor):
         finally:
             await asyncio.gather(opened.close(timeout=1), return_exceptions=True)
 
+    @abstractmethod
     async def work(self, opened: AbstractConnection, connection: str) -> None:
-        raise NotImplementedError
+        """What it does for as long as the connection lives."""
 
 
 class AmqpPublisher(AmqpActor):

@@ -20,6 +20,7 @@ from queue_core.streams import StreamQueue
 from queue_core.vhost import Queue, Vhost
 
 PATIENCE = 20.0
+KINDS = ["classic", "ephemeral"]  # of queues with competing consumers
 START = 1_800_000_000.0
 BRISK = ManagerSettings(poll_interval=0.01, upkeep_interval=3600.0)
 SESSIONS_LEFT = """
@@ -268,3 +269,10 @@ def _words(arguments: dict[str, object]) -> dict[str, object]:
 
 def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
     return [delivery.message.body for delivery in deliveries]
+
+
+async def declare(house: House, kind: str, /, **arguments: object) -> None:
+    if kind == "classic":
+        await house.queue("q", **arguments)
+    else:
+        await house.ephemeral("q", **arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import msgspec
@@ -12,265 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.agenda import Agenda
-from queue_core.bindings import Binding
-from queue_core.consumers import Entry
-from queue_core.counters import Counters
-from queue_core.errors import CoreError, SessionNotFound, StoreUnavailable
-from queue_core.exchanges import ExchangeSpec
-from queue_core.log import Log
+from queue_core.errors import SessionNotFound, StoreUnavailable
 from queue_core.message import Message
 from queue_core.packets import PacketLedger
-from queue_core.queues import ClassicQueue, House
-from queue_core.ready import Budget
 from queue_core.retained import (
     LARGEST_CACHED,
-    Kept,
-    KeptTopic,
     Retained,
     RetainedSettings,
     TopicIndex,
 )
-from queue_core.session import ClientKey, Session, SessionState
-from queue_core.sessions import KEEP, Sessions
-from queue_core.specs import QueueSpec
-from queue_core.streams import StreamQueue
+from queue_core.sessions import KEEP
 from queue_core.subscriptions import Subscription, is_reserved, is_worth_storing
 from queue_core.topics import filter_tokens, levels_of
 from queue_core.trie import Trie
 from queue_core.turns import Turns
-from queue_core.units import PacketRecord, Unit
-from queue_core.vhost import Queue, Vhost
-from queue_core.wills import Will, Wills
-
-
-class Outage:
-    """Whether the database can be reached; every fake below asks it first."""
-
-    def __init__(self) -> None:
-        self.is_on = False
-        self.spared: tuple[str, ...] = ()  # what goes through all the same
-        self.calls: list[str] = []
-
-    async def ask(self, call: str) -> None:
-        await asyncio.sleep(0)
-        if self.is_on and not call.startswith(self.spared):
-            raise StoreUnavailable("the database cannot be reached")
-        self.calls.append(call)
-
-
-class FakeSessionStore:
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        self._next_id = 0
-
-    async def load(self, now: float) -> list[SessionState]:
-        return []
-
-    async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
-        return {}
-
-    async def add(self, state: SessionState, queue_name: str, now: float) -> int:
-        await self._outage.ask(f"add {state.key[1]}")
-        self._next_id += 1
-        return self._next_id
-
-    async def connect(
-        self, session_id: int, expiry: float | None, protocol: str, now: float
-    ) -> bool:
-        await self._outage.ask(f"connect {session_id}")
-        return True
-
-    async def disconnect(self, session_id: int, expiry: float | None, now: float) -> None:
-        await self._outage.ask(f"disconnect {session_id} at {now:g}")
-
-    async def delete(self, session_id: int) -> None:
-        await self._outage.ask(f"delete {session_id}")
-
-    async def put_subscriptions(
-        self, session_id: int, subscriptions: Iterable[Subscription]
-    ) -> None:
-        await self._outage.ask(f"subscribe {session_id}")
-
-    async def delete_subscriptions(self, session_id: int, addresses: Iterable[str]) -> None:
-        await self._outage.ask(f"unsubscribe {session_id}")
-
-    async def note_limits(self, arguments: Mapping[str, object]) -> None:
-        await self._outage.ask("note limits")
-
-
-class FakeWillStore:
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-
-    async def put(self, key: ClientKey, will: Will) -> None:
-        await self._outage.ask(f"put will of {key[1]}")
-
-    async def set_due(self, dues: Mapping[ClientKey, float]) -> None:
-        await self._outage.ask("set due")
-
-    async def delete(self, key: ClientKey) -> None:
-        await self._outage.ask(f"delete will of {key[1]}")
-
-    async def message(self, key: ClientKey) -> Message | None:
-        await self._outage.ask(f"read will of {key[1]}")
-        return Message(b"read back", topic="will")
-
-    async def all(self, largest: int) -> list[tuple[ClientKey, Will]]:
-        return []
-
-
-class FakeRetainedStore:
-    """One value, which was there before; reading it takes until the test lets it."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-
-    async def topics(self) -> AsyncIterator[list[KeptTopic]]:
-        yield [KeptTopic("/", "a", 3, None)]
-
-    async def read(self, vhost: str, topics: Sequence[str]) -> dict[str, Kept]:
-        await self.gate.wait()
-        return {"a": Kept(Message(b"old", topic="a"), 0, 0.0)}
-
-    async def delete_expired(self, vhost: str, topics: Sequence[str], now: float) -> None:
-        """Nothing is there."""
-
-
-class FakeWriter:
-    """Commits at once what it is given."""
-
-    is_congested = False
-
-    def __init__(self) -> None:
-        self.units: list[Unit] = []
-
-    def submit(self, unit: Unit) -> None:
-        self.units.append(unit)
-        if unit.publisher is not None:
-            unit.publisher.on_committed([unit.token])
-
-    async def uncongested(self) -> None:
-        """Always."""
-
-    async def flushed(self) -> None:
-        """Always."""
-
-
-class FakeKeeper:
-    """Definitions that are kept nowhere, and queues whose log nobody reads."""
-
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        self._next_id = 0
-        self.tasks: set[asyncio.Task[object]] = set()
-
-    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None: ...
-    async def remove_exchange(self, vhost: str, name: str) -> None: ...
-    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
-    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
-
-    def later(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.ensure_future(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def create(
-        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
-    ) -> ClassicQueue | StreamQueue:
-        await self._outage.ask(f"create {spec.name}")
-        self._next_id += 1
-        log = Log(self._next_id, 0, is_stream=False)
-        return ClassicQueue(spec, vhost.house, log, NoSource())
-
-    async def delete(self, queue: Queue) -> None:
-        await self._outage.ask(f"drop {queue.name}")
-
-    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
-        return []
-
-
-class NoSource:
-    def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
-        raise AssertionError("nothing is stored here")
-
-    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None:
-        raise AssertionError("nothing is stored here")
-
-
-class NoJournal:
-    def note(self, cursor: object) -> None: ...
-    def note_failure(self, *facts: object) -> None: ...
-
-
-class Owner:
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def on_takeover(self) -> None:
-        self.told.append("takeover")
-
-    def on_shared_changed(self) -> None:
-        self.told.append("shared")
-
-    def on_ended(self, reason: CoreError) -> None:
-        self.told.append("ended")
-
-
-class World:
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.outage = Outage()
-        self.agenda = Agenda()
-        self.keeper = FakeKeeper(self.outage)
-        self.writer = FakeWriter()
-        self.vhosts: dict[str, Vhost] = {}
-        self.vhost = self.vhosts["/"] = Vhost(
-            "/", self._house, self.writer, self.keeper, self.keeper
-        )
-        retained = Retained(
-            FakeRetainedStore(), clock=self.clock, agenda=self.agenda, later=self.keeper.later
-        )
-        wills = Wills(
-            FakeWillStore(self.outage), retained, self.vhosts, clock=self.clock, agenda=self.agenda
-        )
-        self.sessions = Sessions(
-            FakeSessionStore(self.outage),
-            retained,
-            wills,
-            self.vhosts,
-            clock=self.clock,
-            agenda=self.agenda,
-            later=self.keeper.later,
-        )
-
-    def _house(self, vhost: Vhost) -> House:
-        return House("/", self.clock, self.agenda, Budget(1 << 20), Counters(), vhost, NoJournal())
-
-    def clock(self) -> float:
-        return self.now
-
-    async def open(
-        self, *, expiry: float | None = 60, clean: bool = False, owner: Owner | None = None
-    ) -> Session:
-        return await self.sessions.open(
-            self.vhost,
-            "sensor",
-            clean_start=clean,
-            expiry=expiry,
-            user=None,
-            protocol="MQTT 5",
-            owner=owner or Owner(),
-        )
-
-    async def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.agenda.run_due(self.now)
-        await self.idle()
-
-    async def idle(self) -> None:
-        while self.keeper.tasks:
-            await asyncio.wait(set(self.keeper.tasks))
-        await self.sessions.close()
+from queue_core.units import PacketRecord
+from queue_core.vhost import Queue
+from tests.unit.queue_core.session_world import FakeRetainedStore, Owner, World
 
 
 @pytest.fixture
