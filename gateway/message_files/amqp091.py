@@ -58,8 +58,8 @@ def _check(name: str, value: object) -> None:
     elif PROPERTIES[name] in OCTETS:
         is_good, noun = type(value) is int and 0 <= value <= 255, "a number from 0 to 255"
     elif name == "timestamp":
-        is_good = isinstance(value, datetime) or type(value) is int
-        noun = "{'$timestamp': ...} or a number of seconds"
+        is_good = isinstance(value, datetime) or (type(value) is int and value < 1 << 63)
+        noun = "{'$timestamp': ...} or a number of seconds below 2 to the 63rd"
     else:
         is_good = isinstance(value, str) and short_text(value) is not None
         noun = "text of at most 255 bytes"

@@ -143,7 +143,11 @@ def _field(name: str, value: Any) -> object:
     if name in IDS:
         if isinstance(value, bool) or not isinstance(value, str | bytes | int | UUID):
             raise MessageFileError(f"{where}: expected text, a number, $binary or $uuid")
-        return ULong(value) if isinstance(value, int) else value
+        if not isinstance(value, int):
+            return value
+        if value < 0:
+            raise MessageFileError(f"{where}: a number there has no sign: expected one from 0 on")
+        return ULong(value)
     if name in TIMES:
         if not isinstance(value, datetime):
             raise MessageFileError(f"{where}: expected {{'$timestamp': ...}}")

@@ -37,6 +37,7 @@ TAGS: Final[dict[str, Callable[[str], object]]] = {
     "$decimal": Decimal,
     "$double": float,
 }
+LEAST, MOST = -(1 << 63), (1 << 64) - 1  # of the whole numbers that some protocol has a type for
 
 
 def parse(text: str | bytes) -> Document:
@@ -54,7 +55,9 @@ def untagged(value: object, where: str) -> Any:
     if isinstance(value, list):
         return [untagged(item, f"{where}[{place}]") for place, item in enumerate(value)]
     if not isinstance(value, dict):
-        return value
+        return _sayable(value, where)
+    for name in value:
+        _sayable(name, where)
     tags = [name for name in value if name.startswith("$")]
     if len(value) != 1 or not tags:
         return {name: untagged(item, f"{where}.{name}") for name, item in value.items()}
@@ -67,6 +70,18 @@ def untagged(value: object, where: str) -> Any:
         return TAGS[tag](text)
     except (ValueError, InvalidOperation, binascii.Error):
         raise MessageFileError(f"{where}: {json.dumps(text)} is no {tag}") from None
+
+
+def _sayable(value: object, where: str) -> object:
+    """JSON writes more than any protocol can."""
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        raise MessageFileError(f"{where}: {value} has more than 64 bits; write it as text")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MessageFileError(f"{where}: {json.dumps(value)} is half a character") from None
+    return value
 
 
 def tagged(value: object) -> object:

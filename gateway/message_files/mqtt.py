@@ -61,7 +61,7 @@ def read_5(found: Document, now: float) -> Message:
         "content_type": text(given, "content-type", "properties."),
         "response_topic": text(given, "response-topic", "properties."),
         "correlation_data": octets(given, "correlation-data", "properties."),
-        "user": _user(given.get("user-properties") or []),
+        "user": _user(given.get("user-properties", [])),
     }
     return _message(found, PropertySet(**said), now, is_5=True)
 

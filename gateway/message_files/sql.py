@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from gateway.message_files.document import (
@@ -40,8 +41,8 @@ def read(found: Document, now: float) -> Message:
     row["created_at"] = created
     row["headers"] = section(found, "headers") or None
     expires_in = found.get("expires_in")
-    if expires_in is not None and type(expires_in) not in (int, float):
-        raise MessageFileError("expires_in: expected a number of seconds")
+    if expires_in is not None and not _is_span(expires_in):
+        raise MessageFileError("expires_in: expected a number of seconds from 0 on")
     return Message(
         octets(found, "body", default=b""),
         text(found, "exchange", default=""),
@@ -53,6 +54,12 @@ def read(found: Document, now: float) -> Message:
         expires_at=None if expires_in is None else now + expires_in,
         publisher=text(found, "publisher", default="publisher"),
     )
+
+
+def _is_span(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value >= 0
 
 
 def write(message: Message, now: float) -> Document:
