@@ -92,7 +92,6 @@ class Deliverer:
         "_next_token",
         "_out",
         "_recorded",
-        "_records",
         "_settled",
         "_stuck_at",
         "_version",
@@ -136,8 +135,8 @@ class Deliverer:
         self._waiters: list[asyncio.Future[None]] = []
         self.progress = 0  # times that it went on after it was held back
         self._settled: list[Delivery] = []  # accepted in this chunk
-        self._records: list[PacketRecord] = []  # of this chunk, and the flights they are about
-        self._recorded: list[Flight] = []
+        # flights of this chunk, and what is to be written down about each
+        self._recorded: list[tuple[Flight, tuple[PacketRecord, ...]]] = []
         self._commits: dict[int, list[Flight]] = {}
         self._next_token = 0
         self.outbound = outbound
@@ -373,8 +372,7 @@ class Deliverer:
 
     def commit_later(self, flight: Flight, records: tuple[PacketRecord, ...]) -> None:
         """The same, with all others of this chunk."""
-        self._records += records
-        self._recorded.append(flight)
+        self._recorded.append((flight, records))
 
     def _commit(
         self,
@@ -445,9 +443,9 @@ class Deliverer:
     def settle(self) -> None:
         settled, self._settled = self._settled, []
         if self._recorded:
-            records, self._records = tuple(self._records), []
-            flights, self._recorded = self._recorded, []
-            self._commit(settled, flights, records)
+            recorded, self._recorded = self._recorded, []
+            records = tuple(record for _, each in recorded for record in each)
+            self._commit(settled, [flight for flight, _ in recorded], records)
         elif settled:
             self._vhost.settle(settled)
 

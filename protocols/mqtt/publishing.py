@@ -104,7 +104,8 @@ class Publishing:
         self._counters = counters
         self._clock = clock
         self._aliases = IncomingAliases(settings.topic_alias_maximum)
-        self._releases = _Releases(inbound)
+        # an idle client has 12 KiB: what only stored sessions need, only they have
+        self._releases = _Releases(inbound) if session.is_persistent else None
         self._has_complained = False
         self._last: KnownTopic | None = None
         self.is_tired = False  # it set enough going in this turn
@@ -261,7 +262,7 @@ class Publishing:
         opened = self.inbound.open
         if opened.get(packet_id) is not Received.RECEIVED:
             return None
-        if self.session.is_persistent:
+        if self._releases is not None:
             opened[packet_id] = Received.RELEASED
             self._releases.add(packet_id)
             return b""
@@ -359,7 +360,7 @@ class Publishing:
         where a session keeps it."""
         if not self.inbound.release(packet.packet_id):
             return
-        if self.session.is_persistent:
+        if self._releases is not None:
             self._releases.add(packet.packet_id)
         else:
             self.session.forget_packet(False, packet.packet_id)
@@ -367,7 +368,8 @@ class Publishing:
 
     def end_of_chunk(self) -> None:
         """Everything of a chunk was looked at: what ended in it is written down together."""
-        self._releases.commit(self.session)
+        if self._releases is not None:
+            self._releases.commit(self.session)
 
 
 def full() -> QueueFull:
