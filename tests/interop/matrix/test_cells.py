@@ -21,13 +21,14 @@ ACTORS = {
 }
 Kinds = type[Actor]
 anybody = [pytest.param(actor, id=name) for name, actor in ACTORS.items()]
+ANSWERS = fresh("answers")
 LETTERS = [
     Letter(
         body=b"\x00\xff first",
         content_type="application/json",
         content_encoding="gzip",
         correlation_id="c-1",
-        reply_to="answers",
+        reply_to=ANSWERS,
         message_id="m-1",
         subject="order.created",
         priority=7,
@@ -53,7 +54,7 @@ def test_what_is_published_is_what_is_consumed(
     cast: Cast, house: Amqp091, publisher_of: Kinds, consumer_of: Kinds, kind: Kind
 ) -> None:
     """Body, properties, headers and order; flagged by nobody, since nobody had it before."""
-    house.channel.queue_declare("answers", durable=True)
+    house.channel.queue_declare(ANSWERS, durable=True)
     publisher, consumer = cast(publisher_of), cast(consumer_of)
     place = place_for(kind, house)
     comes_first = kind is Kind.TOPIC or (kind is Kind.STREAM and not consumer.reads_back)
