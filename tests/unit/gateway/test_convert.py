@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,19 @@ MESSAGE = {
     "payload": "hello",
     "properties": {"content-type": "text/plain", "user-properties": [["n", "1"], ["n", "2"]]},
 }
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """The command line sets up logging for its process, which is ours here."""
+    loggers = [logging.getLogger(name) for name in (None, "alembic", "asyncpg.pool", "gmqtt")]
+    before = [(logger.level, logger.handlers[:], logger.disabled) for logger in loggers]
+    yield
+    for logger, (level, handlers, is_disabled) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.disabled = is_disabled
+    logging.captureWarnings(False)
 
 
 @pytest.fixture

@@ -156,3 +156,37 @@ def test_whatever_a_client_says_of_types_a_message_can_be_written(
     message = PROTOCOLS[source].read(said[source], 0.0)
     for protocol in PROTOCOLS:
         consumed(message, protocol)
+
+
+SAYS_TOO_MUCH = [
+    ('[{"name":"n","type":"json"}]', '"\\ud800"'),
+    ('[{"name":"n","type":{}}]', '{"a":"\\ud800"}'),
+    ('[{"name":"n","was":"\\ud800"}]', "1"),
+    ('[{"name":"n","type":[]}]', "[" * 50_000),
+    ('[{"name":"n","type":[]}]', "[" * 500 + "]" * 500),
+    ('[{"name":"n","type":"integer"}]', "9" * 5000),
+    ('[{"name":"n","type":"decimal"}]', "sNaN"),
+    ('[{"name":"n","type":[]}]', "[1e999]"),
+    ('[{"name":"n","type":"timestamp"}]', "0001-01-01T00:00:00+23:59"),
+    ('[{"name":"n","parts":1099511627776}]', "1"),
+    ('[{"name":"n","nth":99}]', "1"),
+]
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("source", MESSAGES)
+@pytest.mark.parametrize(("types", "text"), SAYS_TOO_MUCH)
+def test_what_cannot_be_written_again_stays_the_text_that_it_is(
+    source: str, target: str, types: str, text: str
+) -> None:
+    said: dict[str, Document] = {
+        "mqtt5": {"properties": {"user-properties": [["n", text], ["x-types", types]]}},
+        "amqp091": {"properties": {"headers": {"n": text, "x-types": types}}},
+        "amqp10": {
+            "message-annotations": {"x-types": types},
+            "application-properties": {"n": text},
+        },
+    }
+    message = PROTOCOLS[source].read(said[source], 0.0)
+    assert message.properties.headers[0] == ("n", text)
+    consumed(message, target)
