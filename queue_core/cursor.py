@@ -307,11 +307,12 @@ class Cursor:
         consumer.credit -= count
         if consumer.shared is not None:
             consumer.shared.free -= count
-        if other is not None and (other := self._take(consumer, now, other)) is not None:
-            deliveries.append(self._delivery(other, consumer))
+        if other is not None and (found := self._take(consumer, now, other)) is not None:
+            deliveries.append(self._delivery(found, consumer))
         if not deliveries:
             return False
-        self._again = True  # something may be left
+        # Something may be left. A window that is used up is to be waited for: the long way does it.
+        self._again = count == BATCH or other is not None or consumer.shared is not None
         self.counters.delivered += len(deliveries)
         consumer.sink.deliver(consumer, deliveries)
         return True
@@ -555,8 +556,11 @@ class Cursor:
         if self.queue_id:
             self.budget.used -= freed
         if self.journal is not None:
-            for start, end in runs_of(offsets):
-                self.settled.mark_range(start, end)
+            if len(offsets) == 1:
+                self.settled.mark(offsets[0])
+            else:
+                for start, end in runs_of(offsets):
+                    self.settled.mark_range(start, end)
             self.journal.note(self)
         for consumer, count in credits.items():
             self._return_credit(consumer, count)
