@@ -15,6 +15,9 @@ from tests.postgres import execute
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(
+    360
+)  # Spark starts in seconds, and in minutes where many others want the cores
 def test_the_gateways_messages_are_exported_by_a_command(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
@@ -33,7 +36,7 @@ def test_the_gateways_messages_are_exported_by_a_command(
         ],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
         env=clean_environment(),
     )

@@ -87,6 +87,7 @@ async def kill(url: str, out: Path, steps: tuple[str, ...], db: asyncpg.Connecti
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(360)  # each case starts a Spark of its own
 @pytest.mark.parametrize("steps", CASES, ids=lambda steps: steps[0])
 async def test_a_driver_that_is_killed_after_any_step_loses_and_doubles_nothing(
     spark: SparkSession,
