@@ -21,7 +21,7 @@ Key = tuple[int, bytes, str | None, bool, int | None]
 
 
 class Writings(Generic[T]):
-    """Measured on MQTT 5 messages with two properties, for AMQP 0.9.1: 0.4 us, and 8 us when each
+    """Measured on MQTT 5 messages with two properties, for AMQP 0.9.1: 0.2 us, and 8 us when each
     is written anew. When full it starts again."""
 
     def __init__(self, write: Callable[[Message], T]) -> None:

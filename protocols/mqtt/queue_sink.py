@@ -81,8 +81,8 @@ class QueueSink:
                 self._deliver(delivery)
 
     def _deliver_run(self, deliveries: list[Delivery]) -> None:
-        """Hot. AMQP 0.9.1 to MQTT 5, 100 bytes: 8.0 us of the gateway's CPU a message, in and out,
-        against 12.7 us through `_deliver`."""
+        """Hot. AMQP 0.9.1 to MQTT 5, 100 bytes: 8 to 9 us of the gateway's CPU a message, in and
+        out, against 12.7 us through `_deliver`; on a busy machine."""
         deliverer, is_manual = self._deliverer, self._is_manual
         outbound, largest, put = deliverer.outbound, deliverer.max_packet, deliverer.put
         in_flight, take_id = outbound.in_flight, outbound.take_id
