@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from gateway.message_files.document import (
@@ -51,8 +52,6 @@ def read(found: Document, now: float) -> Message:
 
 
 def _check(name: str, value: object) -> None:
-    from datetime import datetime
-
     if name == "headers":
         is_good, noun = isinstance(value, dict), "an object"
     elif PROPERTIES[name] in OCTETS:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import msgspec
+
 from gateway.message_files.document import (
     Document,
     MessageFileError,
@@ -65,8 +67,6 @@ def _is_span(value: object) -> bool:
 def write(message: Message, now: float) -> Document:
     columns = dict(zip(COLUMNS, property_columns(message.properties), strict=True))
     if columns["headers"] is not None:
-        import msgspec
-
         columns["headers"] = msgspec.json.decode(str(columns["headers"]))
     document: Document = {
         "exchange": message.exchange,
