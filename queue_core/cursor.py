@@ -117,7 +117,7 @@ class Cursor:
         self._line = Line()
         # What consumers added to messages that they gave back: how often, and all of it, encoded.
         # All of these are flagged as redelivered or have failed.
-        self.amendments: dict[int, tuple[int, bytes]] = {}
+        self.amendments: dict[int, tuple[int, bytes | None]] = {}
         # flagged as redelivered, not counted; a count of 0 is how the journal says the same
         self._released = {offset for offset, count in self.failures.items() if count == 0}
         self._delayed: list[tuple[float, int]] = []
@@ -596,6 +596,10 @@ class Cursor:
             self._released.add(offset)
             if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
                 until = self.clock() + verdict.delay if verdict.delay > 0 else None
+                if verdict.amendment is None:
+                    # nothing is added, but the row must be another one than the last time's
+                    number, known = self.amendments.get(offset, (0, None))
+                    self.amendments[offset] = number + 1, known
                 self.journal.note_failure(self, offset, delivery.failures, until, "")
             self._return(delivery, verdict)
         else:

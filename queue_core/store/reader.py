@@ -20,7 +20,7 @@ from queue_core.store.rows import READ, Forms, entries_from_rows
 log = logging.getLogger(__name__)
 
 # By offset: how often consumers added something, and all of it, encoded.
-Amendments = dict[int, tuple[int, bytes]]
+Amendments = dict[int, tuple[int, bytes | None]]
 
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
 CHUNK_BYTES: Final = 8 * 1024 * 1024  # read back at once: small messages may be followed by large
@@ -143,7 +143,7 @@ class Reader:
     def amend(self, entry: Entry, amendments: Amendments) -> None:
         """What consumers added to it is not in its row."""
         known = amendments.get(entry.offset)
-        if known is not None:
+        if known is not None and known[1] is not None:
             entry.message = self._forms.amended(entry.message, known[1])
 
     async def _entries(self, connection: Any, segment: int, rows: list[Any]) -> list[Entry]:

@@ -85,7 +85,7 @@ class Recovered:
     groups: dict[int, dict[str, GroupState]] = field(default_factory=dict)
     failures: dict[int, dict[int, int]] = field(default_factory=dict)
     delays: dict[int, dict[int, float]] = field(default_factory=dict)
-    amendments: dict[int, dict[int, tuple[int, bytes]]] = field(default_factory=dict)
+    amendments: dict[int, dict[int, tuple[int, bytes | None]]] = field(default_factory=dict)
     seen_ids: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def tail(self, queue_id: int) -> int:
@@ -164,7 +164,7 @@ async def _recover_failures(connection: asyncpg.Connection, found: Recovered) ->
         found.failures.setdefault(queue_id, {})[offset] = row["count"]
         if row["not_before"] is not None:
             found.delays.setdefault(queue_id, {})[offset] = row["not_before"].timestamp()
-        if row["amendment"] is not None:
+        if row["amended"]:
             known = row["amended"], row["amendment"]
             found.amendments.setdefault(queue_id, {})[offset] = known
 

@@ -107,7 +107,7 @@ def redelivery_row(
     count: int,
     not_before: float | None,
     reason: str,
-    amendment: tuple[int, bytes] | None = None,
+    amendment: tuple[int, bytes | None] | None = None,
 ) -> tuple[object, ...]:
     amended, data = amendment or (0, None)
     return (queue_id, offset, count, utc(not_before), clean(reason), amended, data)

@@ -255,6 +255,24 @@ async def test_a_returned_message_waits_if_asked_to(
     assert inbox.deliveries[2].redelivered
 
 
+async def test_a_delay_that_is_asked_for_again_survives_a_crash_too(house: House) -> None:
+    await house.queue("q")
+    await house.store("q", b"1")
+    for _ in range(3):
+        taken = await house.vhost.get("q")
+        assert taken is not None
+        house.vhost.settle([taken], Verdict(Outcome.RELEASED, delay=50.0))
+        await house.later(51)
+    taken = await house.vhost.get("q")
+    assert taken is not None
+    house.vhost.settle([taken], Verdict(Outcome.RELEASED, delay=50.0))
+    await house.flushed()
+    await house.crash_and_reopen()
+    assert await house.vhost.get("q") is None
+    await house.later(51)
+    assert bodies(await house.drain()) == [b"1"]
+
+
 async def test_a_delay_survives_a_crash(house: House) -> None:
     await house.queue()
     await house.store("q", b"1", b"2")
