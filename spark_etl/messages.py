@@ -99,7 +99,7 @@ _SHAPE: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the messages of a range have in common: a read that relies on it costs half as much,
+    """What the messages of a range have in common: a read that relies on it costs less,
     and stops at the first message that is different."""
 
     columns: frozenset[str]  # all others are null
