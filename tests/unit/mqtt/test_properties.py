@@ -106,9 +106,11 @@ def test_what_others_say_has_its_place_in_mqtt() -> None:
         ("x-publisher-id", "somebody"),
         (
             "x-types",
-            '[{"field":"correlation_id","type":"integer"},{"name":"n","type":"integer"},'
-            '{"name":"yes","type":"boolean"},{"name":"deep","type":{}},'
-            '{"name":"raw","type":"binary"}]',
+            (
+                '[{"field":"correlation_id","type":"integer"},{"name":"n","type":"integer"},'
+                '{"name":"yes","type":"boolean"},{"name":"deep","type":{}},'
+                '{"name":"raw","type":"binary"}]'
+            ),
         ),
     )
 
