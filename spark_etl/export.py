@@ -261,7 +261,7 @@ class QueueExport:
             shape=shape,
         )
         with explained(place(self._url)):
-            # Where they come from is in the manifest, not in each row: 5 % less of CPU.
+            # Where they come from is in the manifest, not in each row.
             write_messages(frame.drop(*ORIGIN), target, shape.day if shape is not None else None)
 
     def _count(self, name: str, expected: int) -> int:

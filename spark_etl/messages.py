@@ -219,7 +219,7 @@ def _chosen(shape: Shape | None) -> list[tuple[str, str, str]]:
 
 def _wired(shape: Shape | None) -> dict[str, str]:
     """How each column travels. Text as bytes: Spark keeps text in UTF-8, and the driver would
-    decode it into a Java string and encode it again. 1M rows: 0.3 s less of CPU."""
+    decode it into a Java string and encode it again."""
     found = {
         name: f"textsend({sql})" if kind == "string" else sql for name, sql, kind in _chosen(shape)
     }

@@ -36,7 +36,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 # Where nobody else takes part: nothing listens to the network, and the collector is the one that
-# costs least in all, since nobody waits for a pause of it (an export's CPU: a tenth less).
+# costs least in all, since nobody waits for a pause of it.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
