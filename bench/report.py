@@ -138,7 +138,8 @@ LATENCY_HEADINGS: Final = (
 def verdict_text(verdict: Verdict) -> str:
     if verdict.value is None:
         return "not taken"
-    return f"{verdict.value:.2f}, {'met' if verdict.is_met else 'MISSED'}"
+    value = f"{verdict.value:,.0f}" if verdict.value >= 1000 else f"{verdict.value:.2f}"
+    return f"{value}, {'met' if verdict.is_met else 'MISSED'}"
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
