@@ -28,6 +28,13 @@ logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# What the server says of statements that are right where the schema of this version is.
+SCHEMA_MISSING = (
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedFunctionError,
+)
 
 
 class DatabaseError(Exception):
@@ -137,12 +144,18 @@ async def reaching(url: str) -> AsyncIterator[None]:
 def unusable(url: str, error: BaseException) -> DatabaseError:
     """Why a database cannot be used, in the server's words where it had any; never with the
     password."""
-    said = error
-    while not isinstance(said, UNREACHABLE) and said.__cause__ is not None:
-        said = said.__cause__
+    said = server_error(error)
     if isinstance(said, UNREACHABLE):
         return DatabaseError(f"{place_of(url)} cannot be used: {_reason(said)}; {_way_out(said)}")
     return DatabaseError(f"{place_of(url)} cannot be used: {error}")
+
+
+def server_error(error: BaseException) -> BaseException:
+    """What the server said, below what others made of it."""
+    said = error
+    while not isinstance(said, UNREACHABLE) and said.__cause__ is not None:
+        said = said.__cause__
+    return said
 
 
 def place_of(url: str) -> str:
@@ -164,7 +177,7 @@ def _way_out(error: BaseException) -> str:
             return "see the user and the password in database.url, and pg_hba.conf on the server"
         case asyncpg.InvalidCatalogNameError():
             return "make the database first: CREATE DATABASE ... ENCODING 'UTF8'"
-        case asyncpg.InvalidSchemaNameError() | asyncpg.UndefinedTableError():
+        case _ if isinstance(error, SCHEMA_MISSING):
             return "run `howdah migrate`"
         case asyncpg.InsufficientPrivilegeError():
             return (

@@ -46,6 +46,13 @@ _WAYS_OUT: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         "there is too little memory for shared_buffers: free some, or raise the container's limit",
     ),
     (
+        re.compile(
+            r"unrecognized configuration parameter|invalid value for parameter|outside the "
+            r"valid range for parameter"
+        ),
+        "PostgreSQL does not know a setting or its value: correct postgres.settings",
+    ),
+    (
         re.compile(r"has wrong ownership|has invalid permissions|Permission denied"),
         "{data_dir} belongs to somebody else: start as the user who created it, or chown -R it",
     ),

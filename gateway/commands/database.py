@@ -16,10 +16,12 @@ import asyncpg
 from gateway.commands.command import CommandError
 from gateway.config import Config
 from gateway.database import (
+    SCHEMA_MISSING,
     DatabaseError,
     bring_up_to_date,
     private_server,
     reaching,
+    server_error,
     unusable,
 )
 from gateway.postgres_cluster import DATABASE, HOST, ROLE
@@ -85,9 +87,10 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
             raise unusable(url, error) from error
         try:
             yield connection
-        except asyncpg.InvalidSchemaNameError as error:
+        except SCHEMA_MISSING as error:
             raise CommandError(
-                "the database has no schema howdah yet: run `howdah migrate`"
+                f"the database has no schema howdah yet, or an older one ({error}): run "
+                "`howdah migrate`"
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
             raise CommandError(
@@ -109,6 +112,7 @@ async def operating(config: Config) -> AsyncIterator[Operations]:
 async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[AsyncEngine]:
     """For the cold paths of the store. With `make`, database and schema are made where missing."""
     # A quarter of a second that the other commands do without.
+    from sqlalchemy.exc import ProgrammingError
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
@@ -125,5 +129,11 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
         try:
             async with reaching(url):
                 yield engine
+        except ProgrammingError as error:
+            if isinstance(
+                server_error(error), (*SCHEMA_MISSING, asyncpg.InsufficientPrivilegeError)
+            ):
+                raise unusable(url, error) from error
+            raise
         finally:
             await engine.dispose()

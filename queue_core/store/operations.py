@@ -332,9 +332,16 @@ async def connect(
 
 @asynccontextmanager
 async def _named_errors() -> AsyncIterator[None]:
-    """The functions of the schema say cause and way out; here they become errors of ours."""
+    """The functions of the schema say cause and way out; here they become errors of ours. That one
+    may not call them, or that there are none, is for the caller to tell."""
     try:
         yield
+    except asyncpg.InsufficientPrivilegeError:
+        raise
+    except asyncpg.UndefinedFunctionError as error:
+        if "function howdah." in str(error):
+            raise
+        raise CommandFailed(_said(error)) from error
     except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
         raise CommandFailed(_said(error)) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -182,6 +183,44 @@ def test_a_database_out_of_reach_is_named_by_every_command() -> None:
         words = refusal(howdah(*arguments, environ=environ))
         assert "127.0.0.1:1/db" in words, arguments
         assert "secret" not in words
+
+
+SCHEMA_COMMANDS = (
+    ["queue", "list"],
+    ["queue", "declare", "q"],
+    ["publish", "a", "b"],
+    ["user", "list"],
+    ["vhost", "list"],
+)
+
+
+def test_without_a_schema_every_command_names_the_one_that_makes_it(database_url: str) -> None:
+    for arguments in SCHEMA_COMMANDS:
+        words = refusal(howdah(*arguments, environ={"HOWDAH_DATABASE__URL": database_url}))
+        assert "run `howdah migrate`" in words, arguments
+
+
+def test_without_grants_every_command_names_the_role_to_ask_for(database_url: str) -> None:
+    answer(howdah("migrate", environ={"HOWDAH_DATABASE__URL": database_url}))
+    execute(database_url, "CREATE ROLE stranger LOGIN PASSWORD 'strange'")
+    try:
+        parts = urlsplit(database_url)
+        place = parts.netloc.rpartition("@")[2]
+        url = parts._replace(netloc=f"stranger:strange@{place}").geturl()
+        for arguments in SCHEMA_COMMANDS:
+            words = refusal(howdah(*arguments, environ={"HOWDAH_DATABASE__URL": url}))
+            assert "permission denied for schema howdah" in words, arguments
+            assert "GRANT howdah_" in words, arguments
+    finally:
+        execute(database_url, "DROP ROLE stranger")
+
+
+def test_a_condition_that_postgresql_does_not_understand_is_no_missing_schema(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    words = refusal(shared_gateway.run("queue", "redrive", queue, "--where", "nothing(1)"))
+    assert "function nothing(integer) does not exist" in words
+    assert "migrate" not in words
 
 
 # --- publishing

@@ -15,6 +15,7 @@ WAYS_OUT = [
     pytest.param("FATAL: could not write: No space left on device", "free space", id="disk full"),
     pytest.param("FATAL: could not open: Read-only file system", "remount", id="read-only"),
     pytest.param("could not map anonymous shared memory", "too little memory", id="memory"),
+    pytest.param('unrecognized configuration parameter "a"', "postgres.settings", id="setting"),
     pytest.param("data directory has wrong ownership", "chown -R", id="ownership"),
     pytest.param("could not locate a valid checkpoint record", "restore a backup", id="damaged"),
     pytest.param("could not look up effective user ID 7", "/etc/passwd", id="nameless user"),
