@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -340,6 +341,29 @@ async def test_a_command_that_breaks_does_not_hold_up_the_next(
     row = await db.fetchrow("SELECT error FROM howdah.command WHERE kind = 'redrive'")
     assert row is not None
     assert row["error"]
+
+
+async def test_commands_are_forgotten_a_week_after_they_were_done(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    old, recent = [
+        await db.fetchval(
+            "INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, done_at) "
+            "VALUES ('purge', '/', 'q', '{}', 'test', now() - $1::interval) RETURNING id",
+            age,
+        )
+        for age in (timedelta(days=8), timedelta(days=6))
+    ]
+    assert await outcome(db, "SELECT howdah.purge('q')") == {"messages": 0}
+
+    async def is_forgotten() -> bool:
+        return not await db.fetchval(
+            "SELECT EXISTS (SELECT FROM howdah.command WHERE id = $1)", old
+        )
+
+    await eventually(is_forgotten)
+    assert await db.fetchval("SELECT state FROM howdah.command_status($1)", recent) == "done"
 
 
 async def dead_letters(house: House, *numbers: bytes) -> None:
