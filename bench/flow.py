@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -347,7 +346,3 @@ def read_exactly(sock: socket.socket, count: int) -> bytes:
             raise EOFError("the broker hung up while we shook hands")
         data += piece
     return bytes(data)
-
-
-MakeSender = Callable[[Flow, int], Sender]
-MakeReceiver = Callable[[Flow, int], Receiver]
