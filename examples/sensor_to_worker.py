@@ -32,7 +32,7 @@ async def worker(channel: AbstractChannel, count: int) -> None:
     await channel.basic_consume("readings", on_reading)
     for _ in range(count):
         reading = await readings.get()
-        unit = reading.header.properties.headers["unit"]
+        unit = reading.header.properties.headers.get("unit", "")  # another sensor may say none
         print(f"{reading.routing_key}: {reading.body.decode()} {unit}")
         await channel.basic_ack(reading.delivery_tag)  # only now is it off the queue
 
