@@ -55,7 +55,7 @@ class Duration(float):
         """From a text with units: a bare number would leave everyone to guess which."""
         text = given.strip().lower() if isinstance(given, str) else ""
         if _DURATION.fullmatch(text) is None:
-            raise ValueError("not a duration")
+            raise ValueError("not a duration with its unit, such as 30s, 5m or 1h")
         parts = re.findall(_DURATION_PART, text)
         return cls(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts))
 

@@ -32,7 +32,11 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "filters", nargs="*", metavar="filter", help="such as 'plant/+/temperature'"
     )
-    parser.add_argument("--queue", metavar="NAME", help="compete on this queue: '$queue/NAME'")
+    parser.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="compete on this queue, which is made if there is none: '$queue/NAME'",
+    )
     parser.add_argument("-n", "--count", type=whole_number(1), metavar="N", help="end after N")
     parser.add_argument("-v", "--verbose", action="store_true", help="with QoS and properties")
     parser.add_argument("--json", action="store_true", help="for machines: one JSON object a line")

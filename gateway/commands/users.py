@@ -50,7 +50,11 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("name", help="login name")
     parser.add_argument(
-        "--tag", action="append", metavar="TAG", help="what it may manage; may be repeated"
+        "--tag",
+        action="append",
+        metavar="TAG",
+        help="kept with the user; impersonator: may publish over AMQP 0.9.1 in another's name; "
+        "may be repeated",
     )
     parser.add_argument(
         "--no-password", action="store_true", help="no login by password: by certificate only"
