@@ -178,8 +178,17 @@ class Cursor:
         self.consumers.remove(consumer)
         if consumer.selection is not None:
             self._selections.remove(consumer.selection)
+        if self._excluded:
+            self._admit(consumer)
         if self.single_active and self.active is not None:
             self.stand_in_line(self.active)
+
+    def _admit(self, consumer: Consumer) -> None:
+        """It has left: nothing need be remembered of what it could not take."""
+        for offset in [o for o, barred in self._excluded.items() if consumer in barred]:
+            self._excluded[offset].remove(consumer)
+            if not self._excluded[offset]:
+                del self._excluded[offset]
 
     def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
         """The consumer is gone: what it had comes back."""
@@ -473,10 +482,11 @@ class Cursor:
             *self.ready.offsets_below(mark),
             *(o for o in self._delayed_entries if o < mark),
         }
+        delays = self.delays()  # the same rows as before, if those are not written yet
         for offset in suspects - self.failures.keys():
-            journal.note_failure(self, offset, 1, None, "")
+            journal.note_failure(self, offset, 1, delays.get(offset), "")
         for offset in self._released - suspects - self.failures.keys():
-            journal.note_failure(self, offset, 0, None, "")
+            journal.note_failure(self, offset, 0, delays.get(offset), "")
 
     def on_lease(self, lease: int) -> None:
         """A lease was committed."""
@@ -493,8 +503,9 @@ class Cursor:
             elif entry is not None:
                 priority, size = entry
                 self.ready.give_back_offset(offset, priority, size)
+                is_changed = offset in self.amendments
                 for selection in self._selections:
-                    selection.on_returned_offset(offset, priority)
+                    selection.on_returned_offset(offset, priority, is_changed=is_changed)
         if self._delayed:
             self.policy.on_delayed(self, self._delayed[0][0])
 
@@ -585,9 +596,9 @@ class Cursor:
             consumer.shared.grant(count)
 
     def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
-        entry, offset = delivery.entry, delivery.offset
         if verdict.amendment is not None and self.requeues:
-            self._amend(entry, verdict.amendment)
+            self._amend(delivery, verdict.amendment)
+        entry, offset = delivery.entry, delivery.offset
         if not self.requeues:
             self._release_memory(entry)
         elif verdict.outcome is Outcome.REJECTED:
@@ -613,18 +624,24 @@ class Cursor:
                 self.journal.note_failure(self, offset, count, not_before, verdict.reason or "")
             self._return(delivery, verdict)
 
-    def _amend(self, entry: Entry, amendment: Amendment) -> None:
+    def _amend(self, delivery: Delivery, amendment: Amendment) -> None:
         """The message is another one at this place from now on; its row stays as it was."""
-        before = entry.message
-        entry.message = after = amendment.apply(before)
+        entry = delivery.entry
+        before, after = entry.message, amendment.apply(entry.message)
         if self.queue_id:
             self.budget.used += after.size() - before.size()
-        if self.journal is not None:
+        if self.journal is None:
+            entry.message = after
+        else:
+            # one of its own: whoever read the other ahead has counted its size, and is told
+            delivery.entry = Entry(
+                after, entry.options, entry.expires_at, entry.not_before, entry.offset
+            )
             number, known = self.amendments.get(entry.offset, (0, None))
             self.amendments[entry.offset] = number + 1, amendment.encode(known)
 
     def _return(self, delivery: Delivery, verdict: Verdict) -> None:
-        if verdict.undeliverable_here:
+        if verdict.undeliverable_here and not delivery.consumer.is_closed:
             self._excluded.setdefault(delivery.offset, set()).add(delivery.consumer)
         if verdict.delay > 0:
             self._delay(delivery.entry, self.clock() + verdict.delay)
@@ -643,8 +660,10 @@ class Cursor:
     def _give_back(self, entry: Entry) -> None:
         """It is ready, for whoever wants it."""
         self.ready.give_back(entry)
-        for selection in self._selections:
-            selection.on_returned(entry)
+        if self._selections:
+            is_changed = entry.offset in self.amendments
+            for selection in self._selections:
+                selection.on_returned(entry, is_changed=is_changed)
 
     def drop(self, entry: Entry) -> None:
         """An entry that is neither ready nor in flight leaves the queue for good."""
@@ -701,6 +720,7 @@ class Cursor:
         for offset in [o for o in self._excluded if o in gone]:
             del self._excluded[offset]
         self._released -= {offset for offset in self._released if offset in gone}
+        self.begun -= {offset for offset in self.begun if offset in gone}
 
     def end(self, reason: CoreError) -> None:
         """The queue is gone: every consumer is told."""

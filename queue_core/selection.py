@@ -62,18 +62,25 @@ class Selection:
             self._budget.used += cost(entry)
         self._view.give_back(entry)
 
-    def on_returned(self, entry: Entry) -> None:
-        """It came back to the queue."""
-        if self.accepts(entry.message) and not self._is_ahead(entry):
+    def on_returned(self, entry: Entry, *, is_changed: bool = False) -> None:
+        """It came back to the queue; changed, if somebody added something to it."""
+        is_ahead = self._is_ahead(entry.offset, entry.message.priority or 0, is_changed)
+        if not is_ahead and self.accepts(entry.message):
             self.give_back(entry)
 
-    def on_returned_offset(self, offset: int, priority: int) -> None:
+    def on_returned_offset(self, offset: int, priority: int, *, is_changed: bool = False) -> None:
         """The same for one that is not in memory."""
-        if not self._view.knows(offset, priority):
+        if not self._is_ahead(offset, priority, is_changed):
             self._view.give_back_offset(offset, priority)
 
-    def _is_ahead(self, entry: Entry) -> bool:
-        return self._view.knows(entry.offset, entry.message.priority or 0)
+    def _is_ahead(self, offset: int, priority: int, is_changed: bool) -> bool:
+        """Whether it is still to be looked at. What was read ahead of a message that is another one
+        now is not."""
+        if not self._view.knows(offset, priority):
+            return False
+        if is_changed:
+            self._view.withdraw([offset])
+        return not is_changed
 
     def clear(self) -> None:
         """The queue is empty."""

@@ -1,0 +1,115 @@
+"""What comes back to a queue: who may have it again, as what, when, and what is kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from queue_core.cursor import Cursor
+from queue_core.message import Message
+from queue_core.outcomes import RELEASED, Outcome, Verdict
+from tests.unit.queue_core.scenes import Scene, Shelf
+
+NOT_HERE = Verdict(Outcome.RELEASED, undeliverable_here=True)
+
+
+@dataclass
+class Journal:
+    """Takes notes: of each failure, until when it waits."""
+
+    delays: dict[int, float | None] = field(default_factory=dict)
+
+    def note(self, cursor: Cursor) -> None:
+        """Nothing is written here."""
+
+    def note_failure(
+        self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
+    ) -> None:
+        self.delays[offset] = not_before
+
+
+@dataclass(frozen=True)
+class Note:
+    """An amendment: the message is of this type from now on."""
+
+    words: bytes
+
+    def apply(self, message: Message) -> Message:
+        return Message(message.body, "", "q", native=self.words)
+
+    def encode(self, before: bytes | None) -> bytes:
+        return self.words
+
+
+def test_consumers_that_left_are_not_remembered_for_what_they_could_not_take() -> None:
+    scene = Scene()
+    scene.arrive(2)
+    for _ in range(3):
+        basket, consumer = scene.consume(credit=2, replenish=False)
+        scene.cursor.settle(basket.open, NOT_HERE)
+        consumer.close(RELEASED)
+    assert not scene.cursor._excluded
+
+
+def test_a_consumer_that_settles_after_its_end_is_not_remembered_either() -> None:
+    scene = Scene()
+    scene.arrive(1)
+    basket, consumer = scene.consume()
+    consumer.cancel()
+    scene.cursor.settle(basket.open, NOT_HERE)
+    assert not scene.cursor._excluded
+
+
+def test_who_is_still_there_is_not_asked_again() -> None:
+    scene = Scene()
+    scene.arrive(1)
+    first, _ = scene.consume()
+    _, second = scene.consume(credit=0)
+    scene.cursor.settle(first.open, NOT_HERE)
+    scene.cursor.pump()
+    second.close()
+    scene.cursor.pump()
+    assert first.offsets == [0]
+
+
+def test_what_was_begun_is_forgotten_with_what_is_purged() -> None:
+    scene = Scene()
+    scene.arrive(1)
+    basket, consumer = scene.consume()
+    scene.cursor.begun.add(0)
+    consumer.close(RELEASED)
+    assert basket.offsets == [0]
+    assert scene.cursor.purge() == 1
+    assert not scene.cursor.begun
+
+
+def test_an_orderly_end_keeps_the_time_that_a_message_waits_for() -> None:
+    scene = Scene()
+    journal = scene.cursor.journal = Journal()
+    scene.arrive(1)
+    basket, _ = scene.consume()
+    scene.cursor.settle(basket.open, Verdict(Outcome.RELEASED, delay=60.0))
+    scene.cursor.end_lease()
+    assert journal.delays == {0: 60.0}
+
+
+def test_a_filter_sees_what_was_added_to_a_message_that_it_had_read_ahead() -> None:
+    scene = Scene(shelf=Shelf(), limit=1 << 20)
+    scene.cursor.journal = Journal()
+    scene.arrive(3)
+    picky, late = scene.consume(credit=0, accepts=lambda _: True)
+    late.grant(1)  # reads all of it ahead
+    scene.settle_down()
+    assert picky.offsets == [0]
+    everyone, _ = scene.consume(credit=1, replenish=False)
+    assert everyone.offsets == [1]
+    added = Verdict(Outcome.RELEASED, amendment=Note(b"added"))
+    scene.cursor.settle(everyone.open, added)
+    late.grant(1)
+    scene.settle_down()
+    assert [(d.offset, d.message.native) for d in picky.deliveries] == [(0, b""), (1, b"added")]
+    scene.cursor.settle(picky.open, Verdict(Outcome.ACCEPTED))
+    late.grant(5)
+    scene.settle_down()
+    scene.cursor.settle(picky.open, Verdict(Outcome.ACCEPTED))
+    assert late.selection is not None
+    assert (scene.budget.used, late.selection._budget.used) == (0, 0)
