@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from protocols.mqtt import wire
 from protocols.mqtt.aliases import OutgoingAliases
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.encoder import encode
@@ -327,7 +328,11 @@ class Deliverer:
         """False: it is too large for this client, and dropped [MQTT-3.1.2-25]."""
         head = PUBLISH | plan.qos << 1 | plan.retain | (DUP if is_dup else 0)
         name = message.topic if plan.topic is None else plan.topic
-        topic = topic_octets(name)
+        try:
+            topic = topic_octets(name)
+        except wire.TooLong:  # the key of another protocol, which no topic can hold
+            self._drop_too_large(message)
+            return False
         properties: bytes | None = None
         if self.is_5:
             alias = b""

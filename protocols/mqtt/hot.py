@@ -19,6 +19,7 @@ from protocols.mqtt.outbound import Flight, Sent
 from protocols.mqtt.properties import FACTS, native_of
 from protocols.mqtt.reasons import MqttError, ReasonCode
 from queue_core.message import TOPIC_EXCHANGE, Form, Message
+from queue_core.outcomes import Published
 
 if TYPE_CHECKING:
     from protocols.mqtt.known_topics import KnownTopic
@@ -31,6 +32,7 @@ PUBACK: Final = 0x40
 PUBREC: Final = 0x50
 PUBREL: Final = 0x62
 PUBCOMP: Final = 0x70
+REFUSED: Final = Published.REFUSED
 FLAGGED_2: Final = native_of(b"", 2, False)
 WORTH_SHARING: Final = 4096  # bytes: of larger packets a second copy costs more than it saves
 DELIVERIES_A_TURN: Final = 20_000  # that one client sets going, before others get their turn
@@ -117,7 +119,7 @@ def take_hot(
         start = position + 2
         if length >= 0x80:
             length = length & 0x7F | data[start] << 7
-            if data[start] >= 0x80:
+            if not 0 < data[start] < 0x80:
                 break  # more than 16 KiB: the payload costs more than the way
             start += 1
         end = start + length
@@ -215,7 +217,11 @@ def take_hot(
             native = FLAGGED_2 + native
         message = PassingMessage(data[at:end], known.name, True, form, native, client_id, encoded)
         if known.is_live and route and not inbound.answers and not (is_2 and is_stored):
-            hand_over(message, route, None, 0, ())
+            if hand_over(message, route, None, 0, ()) is REFUSED:
+                if acknowledgements:
+                    publishing.acknowledge(acknowledgements)
+                publishing.refuse_full(known, packet_id, 2 if is_2 else 1)
+                continue
             if is_2:
                 opened[packet_id] = Received.RECEIVED
             answer = b"\x50\x02" if is_2 else b"\x40\x02"

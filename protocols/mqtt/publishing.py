@@ -249,12 +249,15 @@ class Publishing:
         elif outcome is Published.REFUSED:
             if qos == 2:
                 self.forget(packet_id)
-            refused = Publish(known.name, qos=qos, packet_id=packet_id)
-            self.refuse(refused, known.name, full())
+            self.refuse_full(known, packet_id, qos)
         elif known.route:
             inbound.answer(qos, packet_id)
         else:
             inbound.answer(qos, packet_id, ReasonCode.NO_MATCHING_SUBSCRIBERS)
+
+    def refuse_full(self, known: KnownTopic, packet_id: int, qos: int) -> None:
+        """A queue that it goes to has no room."""
+        self.refuse(Publish(known.name, qos=qos, packet_id=packet_id), known.name, full())
 
     def release_hot(self, packet_id: int, octets: bytes) -> bytes | None:
         """PUBREL of a message that was received: what is answered now; None: it is none of

@@ -23,11 +23,19 @@ OFFSET: Final = b"\x26" + wire.text("offset")
 SOURCE: Final = b"\x26" + wire.text("x-source-topic")
 NEVER_FAILED: Final = user_octets([("delivery-count", "0")])
 MAX_SOURCES: Final = 1024
+MAX_KEY_KEPT: Final = 512  # characters; of a longer one each is written by itself
 VARINTS: Final = tuple(wire.varint(number) for number in range(2048))
 
 
 def _varint(number: int) -> bytes:
     return VARINTS[number] if number < 2048 else wire.varint(number)
+
+
+def source_octets(name: str, exchange: str, routing_key: str) -> bytes:
+    """Where a message was published, as a user property; none where that is longer than MQTT can
+    say, as keys of other protocols may be."""
+    source = source_topic(name, exchange, routing_key).encode()
+    return SOURCE + wire.binary(source) if len(source) <= wire.MAX_LENGTH else b""
 
 
 class QueueFrames:
@@ -92,8 +100,9 @@ class QueueFrames:
         return b"".join((PUBLISH_1, length, topic, packet_id.to_bytes(2, "big"), body))
 
     def _keep_source(self, exchange: str, routing_key: str) -> bytes:
-        if len(self._sources) >= MAX_SOURCES:
-            self._sources.clear()
-        source = SOURCE + wire.text(source_topic(self._name, exchange, routing_key))
-        kept = self._sources[exchange, routing_key] = source + NEVER_FAILED
-        return kept
+        source = source_octets(self._name, exchange, routing_key) + NEVER_FAILED
+        if len(routing_key) <= MAX_KEY_KEPT:
+            if len(self._sources) >= MAX_SOURCES:
+                self._sources.clear()
+            self._sources[exchange, routing_key] = source
+        return source

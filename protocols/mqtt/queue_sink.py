@@ -12,10 +12,15 @@ from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.queue_addresses import (
     key_of,
     parse_queue_address,
-    source_topic,
     tokens_match,
 )
-from protocols.mqtt.queue_frames import MESSAGE_ID, NEVER_FAILED, OFFSET, SOURCE, QueueFrames
+from protocols.mqtt.queue_frames import (
+    MESSAGE_ID,
+    NEVER_FAILED,
+    OFFSET,
+    QueueFrames,
+    source_octets,
+)
 from protocols.mqtt.reasons import ReasonCode
 from queue_core.errors import CoreError
 from queue_core.outcomes import REJECTED, RELEASED
@@ -149,7 +154,6 @@ class QueueSink:
             return b""
         offset = b"%d" % delivery.offset
         message_id = self._name_octets + b":" + offset
-        source = source_topic(self.name, message.exchange, message.routing_key).encode()
         # With the names written beforehand: 1.6 us against 5.2 us through `user_octets`.
         return b"".join(
             (
@@ -160,9 +164,7 @@ class QueueSink:
                 OFFSET,
                 len(offset).to_bytes(2, "big"),
                 offset,
-                SOURCE,
-                len(source).to_bytes(2, "big"),
-                source,
+                source_octets(self.name, message.exchange, message.routing_key),
                 user_octets([("delivery-count", str(delivery.failures))])
                 if delivery.failures
                 else NEVER_FAILED,

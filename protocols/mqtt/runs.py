@@ -61,7 +61,7 @@ def find_run(
                 break
             length, start = data[at + 1], at + 2
             if length >= 0x80:
-                if data[start] >= 0x80:
+                if not 0 < data[start] < 0x80:
                     break
                 length = length & 0x7F | data[start] << 7
                 start += 1

@@ -14,6 +14,10 @@ MAX_VARINT: Final = 268_435_455
 MAX_LENGTH: Final = 65_535
 
 
+class TooLong(ValueError):
+    """More bytes than a field can hold."""
+
+
 class Reader:
     """Reads one packet's body; nothing below it ever sees an incomplete one."""
 
@@ -112,7 +116,7 @@ def varint(value: int) -> bytes:
 
 def binary(value: bytes) -> bytes:
     if len(value) > MAX_LENGTH:
-        raise ValueError(f"{len(value)} bytes do not fit in a field of {MAX_LENGTH}")
+        raise TooLong(f"{len(value)} bytes do not fit in a field of {MAX_LENGTH}")
     return len(value).to_bytes(2, "big") + value
 
 

@@ -32,6 +32,7 @@ from protocols.mqtt.properties import FACTS, native_of, published_qos
 from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.reasons import MqttError, ReasonCode
+from protocols.mqtt.runs import find_run
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Auth, Identity
 from queue_core.message import Message
@@ -286,6 +287,33 @@ def test_a_full_queue_is_told_to_5_and_ends_3_1_1() -> None:
             assert link.failures == [ReasonCode.QUOTA_EXCEEDED]
         else:
             assert link.out[0][4] == answer
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("version", [Version.V5, Version.V311])
+def test_a_full_queue_in_memory_is_told_as_well(version: Version, qos: int) -> None:
+    publishing, deliverer, _, link = make(version, Published.REFUSED)
+    known = publishing.topics[b"a"]
+    known.look_at(publishing.vhost.router.topic_routes["a"])
+    known.is_live = True
+    raw = encode(Publish("a", b"", qos, packet_id=5), version)
+    assert take_hot(publishing, deliverer, raw, 0, LIMIT) == len(raw)
+    if version is Version.V5:
+        assert [(frame[0], frame[4]) for frame in link.out] == [(0x30 + qos * 0x10, 0x97)]
+    else:
+        assert (link.failures, link.out) == ([ReasonCode.QUOTA_EXCEEDED], [])
+    assert not publishing.inbound.open
+
+
+def test_a_length_that_takes_more_bytes_than_it_needs_is_left_to_the_codec() -> None:
+    """[MQTT-1.5.5-1]"""
+    raw = bytes.fromhex("30 84 00 000161 78")
+    publishing, deliverer, vhost, _ = make(Version.V311)
+    assert take_hot(publishing, deliverer, raw, 0, LIMIT) == 0
+    assert not vhost.published
+    short = bytes.fromhex("30 04 000161 78")
+    run = find_run(short + raw, 0, 2, 5, len(short), most=9, limit=LIMIT, is_5=False)
+    assert run.end == len(short)
 
 
 @given(st.lists(st.sampled_from([*STREAM, *ODD]), max_size=8), st.data())

@@ -108,3 +108,29 @@ def test_the_window_holds_back_what_does_not_fit() -> None:
     short.deliver(none, [delivery(message, offset) for offset in range(4)])
     assert len(link.out) == 2
     assert len(short._deliverer.outbound.pending) == 2
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+@pytest.mark.parametrize("key", ["k" * 70_000, "+" * 30_000])
+def test_a_key_that_no_topic_can_hold_stops_nothing(version: Version, key: str) -> None:
+    """Other protocols have longer ones, and an escape makes them longer still."""
+    message = Message(b"body", "amq.fanout", routing_key=key)
+    none: Any = None
+    for _ in range(2):
+        (short, by_short), (long, by_long) = sink(version), sink(version)
+        short.deliver(none, [delivery(message, 0)])
+        long._deliver(delivery(message, 0))
+        assert by_short.out == by_long.out
+        assert [frame[-4:] for frame in by_short.out] == [b"body"]
+        assert not short._frames._sources
+
+
+def test_one_that_must_be_in_the_topic_is_dropped_and_counted() -> None:
+    picky, link = sink(Version.V5)
+    picky._filter = "#"
+    settled: list[Any] = []
+    picky._vhost.settle = lambda *told: settled.append(told)  # type: ignore[method-assign]
+    none: Any = None
+    picky.deliver(none, [delivery(Message(b"", "amq.fanout", routing_key="k" * 70_000), 0)])
+    assert not link.out
+    assert picky._deliverer._counters.dropped_too_large == 1
