@@ -79,7 +79,7 @@ class QueueSpec:
             if rule is None:
                 raise UnsupportedArgument(
                     f"queue '{name}': argument '{argument}' is not supported; "
-                    f"known are {', '.join(sorted(RULES))}"
+                    f"known are {', '.join(sorted((*RULES, 'x-queue-type')))}"
                 )
             if kind not in rule.kinds:
                 raise InvalidArgument(

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from math import ceil
 
 from gateway.commands.command import (
     CommandError,
@@ -24,6 +25,8 @@ from queue_core.store.operations import Operations, Outgoing
 
 QUEUE_PREFIX = "$queue/"
 SQL_ONLY = ("exchange", "priority", "message_id", "delay")
+MQTT_ONLY = ("qos", "host", "port", "username")
+DEFAULT_QOS = 1
 
 
 def register(commands: Commands) -> None:
@@ -65,7 +68,9 @@ def _add_mqtt(parser: argparse.ArgumentParser) -> None:
         help="sql: through the database, with or without a running gateway (default); "
         "mqtt: as a client of its listener",
     )
-    parser.add_argument("--qos", type=int, choices=(0, 1), default=1, help="with --via mqtt")
+    parser.add_argument(
+        "--qos", type=int, choices=(0, 1), help=f"with --via mqtt (default: {DEFAULT_QOS})"
+    )
     add_connection(parser)
 
 
@@ -80,8 +85,14 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 async def publish(options: argparse.Namespace, config: Config) -> int:
     _sort_positionals(options)
+    if options.lines and options.body not in (None, "-"):
+        raise CommandError("--lines reads standard input: leave out --lines or the body")
     if options.via == "mqtt":
         return await _publish_over_mqtt(options, config)
+    misplaced = [name for name in MQTT_ONLY if getattr(options, name) is not None]
+    if misplaced:
+        names = ", ".join(f"--{name}" for name in misplaced)
+        raise CommandError(f"{names}: only with --via mqtt; add that, or leave it out")
     count = 0
     async with operating(config) as operations:
         for body in _bodies(options):
@@ -184,11 +195,11 @@ async def _publish_over_mqtt(options: argparse.Namespace, config: Config) -> int
             await client.publish(
                 options.address,
                 body,
-                options.qos,
+                DEFAULT_QOS if options.qos is None else options.qos,
                 options.retain,
                 user_property=list(_headers(options.header).items()) or None,
                 content_type=options.content_type,
-                message_expiry_interval=None if expires is None else int(expires.total_seconds()),
+                message_expiry_interval=None if expires is None else ceil(expires.total_seconds()),
                 correlation_data=options.correlation_id and options.correlation_id.encode(),
                 response_topic=options.reply_to,
             )

@@ -61,6 +61,8 @@ async def subscribe(options: argparse.Namespace, config: Config) -> int:
         for name, value in (("offset", options.offset), ("consumer-group", options.group))
         if value is not None
     }
+    if properties and not any(each.startswith(QUEUE_PREFIX) for each in filters):
+        raise CommandError("--offset and --group are for streams: name one with --queue")
     target = target_of(config, options.host, options.port, options.username)
     async with connected_to(target, prefetch=options.count or 100) as client:
         await client.subscribe(filters, options.qos, options.count, properties)

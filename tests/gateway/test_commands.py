@@ -259,6 +259,8 @@ def test_a_delayed_message_waits_and_an_expiring_one_goes(
         (["t", "x", "--header", "flag"], "expected NAME=VALUE"),
         (["--queue", "q", "x", "--retain"], "--retain goes with a topic"),
         (["t", "x", "--via", "mqtt", "--priority", "3"], "--priority: not over MQTT"),
+        (["t", "x", "--qos", "0", "--port", "1883"], "--qos, --port: only with --via mqtt"),
+        (["t", "x", "--lines"], "--lines reads standard input"),
         ([], "where to?"),
     ],
 )

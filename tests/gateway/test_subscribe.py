@@ -39,8 +39,9 @@ def published_until_heard(
     gateway: GatewayProcess, process: subprocess.Popen[str], *arguments: str
 ) -> tuple[str, str]:
     """Publishes again until the subscriber, whose start nobody announces, has ended."""
+    place = mqtt(gateway) if "mqtt" in arguments else ()
     while process.poll() is None:
-        answer(gateway.run("publish", *arguments, *mqtt(gateway)))
+        answer(gateway.run("publish", *arguments, *place))
     return process.communicate(timeout=30)
 
 
@@ -95,6 +96,11 @@ def test_a_filter_that_is_refused_is_named(shared_gateway: GatewayProcess) -> No
     arguments = ("subscribe", "--queue", "certain", "--qos", "0", *mqtt(shared_gateway))
     words = refusal(shared_gateway.run(*arguments))
     assert "refused to subscribe to '$queue/certain'" in words
+
+
+def test_a_place_in_a_stream_needs_a_stream(shared_gateway: GatewayProcess) -> None:
+    done = shared_gateway.run("subscribe", "t", "--offset", "first", *mqtt(shared_gateway))
+    assert "name one with --queue" in refusal(done)
 
 
 def test_a_wrong_password_is_told_as_such(shared_gateway: GatewayProcess) -> None:
