@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
 from queue_core.errors import InvalidTopic
 from queue_core.message import TOPIC_EXCHANGE
-from queue_core.topics import dotted, filter_tokens, levels_of
+from queue_core.topics import MAX_BYTES, dotted, filter_tokens, levels_of
 
 QUEUES: Final = "/queues/"
 EXCHANGES: Final = "/exchanges/"
@@ -52,6 +52,18 @@ def parse(address: str, capabilities: Collection[str] = ()) -> Address:
     """What an address means, with the capabilities of its terminus. Raises Amqp10Error."""
     if not address:
         raise Amqp10Error(INVALID_FIELD, "the address is empty; name a queue or a topic")
+    found = _read(address, capabilities)
+    if isinstance(found, ExchangeAddress) and len(found.key) > MAX_BYTES // 4:
+        size = len(found.key.encode(errors="surrogatepass"))
+        if size > MAX_BYTES:
+            raise Amqp10Error(
+                INVALID_FIELD,
+                f"a key of {size} bytes is longer than {MAX_BYTES}; choose a shorter one",
+            )
+    return found
+
+
+def _read(address: str, capabilities: Collection[str]) -> Address:
     if address.startswith(QUEUES):
         return QueueAddress(_named(unquote(address[len(QUEUES) :]), address))
     if address.startswith(EXCHANGES):

@@ -96,9 +96,11 @@ def stamp(message: Message) -> bytes:
     key = (message.publisher, message.exchange, message.routing_key)
     known = _annotations.get(key)
     if known is None:
-        if len(_annotations) >= MAX_KEPT:
-            _annotations.clear()
-        known = _annotations[key] = section(ANNOTATIONS, _facts(message))
+        known = section(ANNOTATIONS, _facts(message))
+        if len(known) <= MAX_KEPT_BYTES:
+            if len(_annotations) >= MAX_KEPT:
+                _annotations.clear()
+            _annotations[key] = known
     return known
 
 
@@ -119,9 +121,9 @@ def annotated(message: Message, sections: bytes, offset: int | None) -> bytes:
         known = _merged.get(key)
         if known is None:
             known = merged(sections[:end], _facts(message))
-            if len(_merged) >= MAX_KEPT:
-                _merged.clear()
-            if end <= MAX_KEPT_BYTES:
+            if len(known) <= 2 * MAX_KEPT_BYTES:
+                if len(_merged) >= MAX_KEPT:
+                    _merged.clear()
                 _merged[key] = known
         return known + sections[end:]
     facts = _facts(message)

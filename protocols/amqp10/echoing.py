@@ -111,7 +111,7 @@ class Echoing:
                 session = sessions.get(int.from_bytes(output[body - 2 : body]))
                 if session is not None:
                     self._continued[session] = self._continued.get(session, 0) + 1
-            position += int.from_bytes(output[position : position + 4])
+            position += max(FRAME_HEADER, int.from_bytes(output[position : position + 4]))
         for session in list(self._counting):
             if not pn.waiting_bytes(session):
                 self._counting.discard(session)

@@ -386,6 +386,7 @@ class Machine:
 
     def fail_link(self, handle: Handle, condition: str, text: str) -> None:
         """Ends a link with an error; the session goes on. The peer's detach ends it for good."""
+        self._settle_accepted()  # what it accepted before does not come back with the rest
         link = self.links.pop(handle, None)
         if link is not None:
             link.close(is_lost=False)

@@ -17,6 +17,8 @@ from typing import Final
 from uuid import UUID
 
 MAX_DEPTH: Final = 32
+MAX_WIDTHLESS: Final = 64  # items of an array that take no bytes: ten bytes must not become a crowd
+MAX_DESCRIPTORS: Final = 2  # of an array: each of its items has them all
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -285,13 +287,13 @@ def _decode_array(width: int, data: bytes, position: int, depth: int) -> tuple[o
     code = data[position]
     position += 1
     while code == DESCRIBED:
-        if len(descriptors) >= MAX_DEPTH:
-            raise Malformed(f"nested deeper than {MAX_DEPTH}")
+        if len(descriptors) >= MAX_DESCRIPTORS:
+            raise Malformed(f"an array whose items are described {MAX_DESCRIPTORS} times over")
         descriptor, position = _decode(data, position, depth + 1)
         descriptors.append(descriptor)
         code = data[position]
         position += 1
-    if count > max(end - position, 65_536):
+    if count > max(end - position, MAX_WIDTHLESS):
         raise Malformed("more items than bytes")
     items: list[object] = []
     for _ in range(count):

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from protocols.amqp10 import delivery_sections
 from protocols.amqp10.engine import Engine
+from protocols.amqp10.properties import FORM, section
 from protocols.amqp10.sasl import AMQP_HEADER
+from protocols.amqp10.sections import ANNOTATIONS
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.types import Described, UInt, ULong, encode
+from protocols.amqp10.types import Described, Symbol, UInt, ULong, encode
 from queue_core.auth import Action
 from queue_core.errors import StoreUnavailable
 from queue_core.exchanges import ExchangeKind, ExchangeSpec
+from queue_core.message import Message
 from tests.protocol.amqp10.wire import (
     ATTACH,
     CLOSE,
@@ -292,3 +296,38 @@ def test_a_peer_with_an_idle_time_hears_from_us_in_time() -> None:
     engine.tick(when)
     assert engine.take_output() == b"\x00\x00\x00\x08\x02\x00\x00\x00"
     engine.free()
+
+
+async def test_what_was_accepted_before_a_link_failed_stays_accepted(talk: Conversation) -> None:
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.say(*(transfer(0, number, DATA) for number in range(3)))
+    talk.services.writer.commit()
+    await talk.attach("queue://q", 1, is_receiver=True)
+    heard = await talk.say(flow(1, 3))
+    assert len(of(heard, TRANSFER)) == 3
+    nowhere = Described(ULong(0x34), [b"no such transaction"])
+    heard = await talk.say(
+        disposition(0, 0, 0x24),
+        frame(0, DISPOSITION, [True, UInt(1), UInt(1), True, nowhere]),
+        disposition(2, 2, 0x24),
+    )
+    assert of(heard, DETACH)
+    counts = talk.services.root.queues["q"].counts()
+    assert (counts.ready, counts.in_flight) == (2, 0)
+
+
+async def test_a_key_is_no_longer_than_in_other_protocols(talk: Conversation) -> None:
+    long = "k" * 65_536
+    heard = await talk.attach(f"/exchanges/amq.fanout/{long}", 0, is_receiver=False)
+    assert "65535" in of(heard, DETACH)[0][2].value[1]
+    heard = await talk.attach(f"/exchanges/amq.fanout/{long[1:]}", 1, is_receiver=False)
+    assert not of(heard, DETACH)
+
+
+def test_long_keys_are_not_kept() -> None:
+    before = len(delivery_sections._annotations), len(delivery_sections._merged)
+    own = section(ANNOTATIONS, {Symbol("x-own"): 1})
+    for native in (b"", own):
+        message = Message(b"", "amq.fanout", "k" * 60_000, form=FORM, native=native)
+        assert b"k" * 60_000 in delivery_sections.whole(message, b"", None)
+    assert (len(delivery_sections._annotations), len(delivery_sections._merged)) == before

@@ -125,6 +125,15 @@ def test_nesting_has_a_bound() -> None:
         decode_all(encode(value))
 
 
+def test_a_few_bytes_do_not_become_many_items() -> None:
+    """Items of an array may take no bytes at all, and each has all of its descriptors."""
+    with pytest.raises(Malformed, match="items"):
+        decode(b"\xf0" + (5).to_bytes(4) + (65_536).to_bytes(4) + b"\x41")
+    described = b"\x00\x53\x01" * 20 + b"\x50" + bytes(100)
+    with pytest.raises(Malformed, match="described"):
+        decode(b"\xf0" + (4 + len(described)).to_bytes(4) + (100).to_bytes(4) + described)
+
+
 scalars = st.one_of(
     st.none(),
     st.booleans(),
