@@ -155,7 +155,12 @@ def _place(rule: Writing, otherwise: str) -> str:
 
 def _direction(title: str, readings: Sequence[Reading], module: ModuleType) -> str:
     rows = [(_shown(rule.place), _field(rule.field), _note(rule)) for rule in readings]
-    rows += [(rule.place, _shown(rule.field), rule.note) for rule in module.ENVELOPE if rule.read]
+    told = {place for place, _, _ in rows}
+    rows += [
+        (rule.place, _shown(rule.field), rule.note)
+        for rule in module.ENVELOPE
+        if rule.read and rule.place not in told
+    ]
     return f"## {title}\n\n" + _table(("there", "canonical", "note"), rows)
 
 
