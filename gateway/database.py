@@ -167,8 +167,9 @@ def place_of(url: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
+    message = getattr(error, "message", None) or str(error)
     hint = getattr(error, "hint", None)
-    return f"{error}. {hint}" if hint else str(error) or type(error).__name__
+    return f"{message}. {hint}" if hint else message or type(error).__name__
 
 
 def _way_out(error: BaseException) -> str:

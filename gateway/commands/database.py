@@ -88,8 +88,9 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
         try:
             yield connection
         except SCHEMA_MISSING as error:
+            said = getattr(error, "message", error)  # without hints on types
             raise CommandError(
-                f"the database has no schema howdah yet, or an older one ({error}): run "
+                f"the database has no schema howdah yet, or an older one ({said}): run "
                 "`howdah migrate`"
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
