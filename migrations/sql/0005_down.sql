@@ -1,52 +1,56 @@
--- Back to before: bindings that were made stay, and SQL makes no more of them.
+-- Back to 0004: what waits for a full queue is published as if it was new, and may enter a queue
+-- for a second time that it has entered already.
 
-DROP FUNCTION
-    howdah.unbind_topic(text, text, text),
-    howdah.bind_topic(text, text, text),
-    howdah.unbind(text, text, text, jsonb, text),
-    howdah.bind(text, text, text, jsonb, text),
-    howdah.submit_binding(text, text, text, text, jsonb, text),
-    howdah.filter_key(text);
-
-COMMENT ON COLUMN howdah.command.kind IS 'purge, redrive, delete_queue or declare_queue.';
-
-CREATE OR REPLACE FUNCTION howdah.submit_command(kind text, vhost text, queue text, argument jsonb)
-RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION howdah.check_publish(
+    vhost text, exchange text, routing_key text, body bytea, headers jsonb, priority integer,
+    expires_in interval, delay interval
+) RETURNS void
+LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $function$
 DECLARE
-    target howdah.queue;
-    is_nothing CONSTANT boolean := kind = 'redrive' AND argument ->> 'offsets' = '{}';
-    submitted bigint;
+    built_in CONSTANT text[] :=
+        ARRAY['', 'amq.direct', 'amq.fanout', 'amq.headers', 'amq.match', 'amq.topic'];
+    longest CONSTANT interval := '1000 years';
 BEGIN
-    IF kind IS NULL OR kind <> ALL (ARRAY['purge', 'redrive', 'delete_queue', 'declare_queue']) THEN
-        RAISE EXCEPTION 'there is no command %', quote_nullable(kind)
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Use purge(), redrive(), delete_queue() or declare_queue().';
+    IF routing_key IS NULL OR body IS NULL OR vhost IS NULL OR exchange IS NULL THEN
+        RAISE EXCEPTION 'routing_key, body, exchange and vhost must not be null'
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = 'Publish an empty body as '''', and to a queue with exchange ''''.';
     END IF;
-    IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = submit_command.vhost) THEN
-        RAISE EXCEPTION 'there is no virtual host %', quote_nullable(vhost)
-            USING ERRCODE = 'undefined_object', HINT = 'Leave vhost out for ''/''.';
+    IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = check_publish.vhost) THEN
+        RAISE EXCEPTION 'there is no virtual host %', quote_literal(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'Leave vhost out to publish in ''/''.';
     END IF;
-    SELECT * INTO target FROM howdah.queue q
-    WHERE q.vhost = submit_command.vhost AND q.name = submit_command.queue;
-    IF NOT FOUND AND kind <> 'declare_queue' THEN
-        RAISE EXCEPTION 'there is no durable queue % in virtual host %',
-            quote_nullable(queue), quote_nullable(vhost)
-            USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
+    IF exchange <> ALL (built_in) AND NOT EXISTS (
+        SELECT FROM howdah.exchange e
+        WHERE e.vhost = check_publish.vhost AND e.name = check_publish.exchange
+    ) THEN
+        RAISE EXCEPTION 'there is no durable exchange % in virtual host %',
+            quote_literal(exchange), quote_literal(vhost)
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'Declare it first, or leave exchange out to publish to the queue that '
+                         'routing_key names.';
     END IF;
-    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, done_at, result)
-    VALUES (
-        submit_command.kind, submit_command.vhost, submit_command.queue,
-        -- The number, so that a queue of the same name made since is left alone.
-        argument || jsonb_strip_nulls(jsonb_build_object('queue_id', target.id)),
-        session_user,
-        CASE WHEN is_nothing THEN now() END, CASE WHEN is_nothing THEN '{"moved": 0}'::jsonb END
-    ) RETURNING id INTO submitted;
-    RETURN submitted;
+    IF jsonb_typeof(headers) <> 'object' THEN
+        RAISE EXCEPTION 'headers must be a JSON object, not %', jsonb_typeof(headers)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'For example ''{"region": "eu"}''.';
+    END IF;
+    IF priority NOT BETWEEN 0 AND 255 THEN
+        RAISE EXCEPTION 'priority is %, and must be from 0 to 255', priority
+            USING ERRCODE = 'numeric_value_out_of_range';
+    END IF;
+    IF NOT coalesce(expires_in BETWEEN '0' AND longest, true) THEN
+        RAISE EXCEPTION 'expires_in is %, and must be from 0 to %', expires_in, longest
+            USING ERRCODE = 'interval_field_overflow', HINT = 'Leave it out for never.';
+    END IF;
+    IF NOT coalesce(delay BETWEEN '0' AND longest, true) THEN
+        RAISE EXCEPTION 'delay is %, and must be from 0 to %', delay, longest
+            USING ERRCODE = 'interval_field_overflow', HINT = 'Leave it out for none.';
+    END IF;
 END
 $function$;
-COMMENT ON FUNCTION howdah.submit_command(text, text, text, jsonb) IS
-    'Asks the gateway for something. Internal: call purge(), redrive(), delete_queue() or '
-    'declare_queue().';
+
+DROP VIEW howdah.outbox_status;
+ALTER TABLE howdah.gateway DROP COLUMN max_message_size;
+ALTER TABLE howdah.outbox DROP COLUMN waiting_for;

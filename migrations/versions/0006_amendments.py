@@ -1,4 +1,4 @@
-"""What SQL publishes waits for a full queue, and has a largest size.
+"""What consumers add to messages that they give back.
 
 Revision ID: 0006
 Revises: 0005
@@ -15,7 +15,7 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    statements.run("0006_outbox.sql")
+    statements.run("0006_amendments.sql")
 
 
 def downgrade() -> None:

@@ -1,6 +1,6 @@
 """Bindings from SQL.
 
-Revision ID: 0005
+Revision ID: 0004
 Revises: 0003
 """
 
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from migrations import statements
 
-revision = "0005"
+revision = "0004"
 down_revision: str | None = "0003"
 branch_labels: str | None = None
 depends_on: str | None = None
 
 
 def upgrade() -> None:
-    statements.run("0005_bindings.sql")
+    statements.run("0004_bindings.sql")
 
 
 def downgrade() -> None:
-    statements.run("0005_down.sql")
+    statements.run("0004_down.sql")

@@ -1,0 +1,52 @@
+-- Back to 0003: bindings that were made stay, and SQL makes no more of them.
+
+DROP FUNCTION
+    howdah.unbind_topic(text, text, text),
+    howdah.bind_topic(text, text, text),
+    howdah.unbind(text, text, text, jsonb, text),
+    howdah.bind(text, text, text, jsonb, text),
+    howdah.submit_binding(text, text, text, text, jsonb, text),
+    howdah.filter_key(text);
+
+COMMENT ON COLUMN howdah.command.kind IS 'purge, redrive, delete_queue or declare_queue.';
+
+CREATE OR REPLACE FUNCTION howdah.submit_command(kind text, vhost text, queue text, argument jsonb)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    target howdah.queue;
+    is_nothing CONSTANT boolean := kind = 'redrive' AND argument ->> 'offsets' = '{}';
+    submitted bigint;
+BEGIN
+    IF kind IS NULL OR kind <> ALL (ARRAY['purge', 'redrive', 'delete_queue', 'declare_queue']) THEN
+        RAISE EXCEPTION 'there is no command %', quote_nullable(kind)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Use purge(), redrive(), delete_queue() or declare_queue().';
+    END IF;
+    IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = submit_command.vhost) THEN
+        RAISE EXCEPTION 'there is no virtual host %', quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'Leave vhost out for ''/''.';
+    END IF;
+    SELECT * INTO target FROM howdah.queue q
+    WHERE q.vhost = submit_command.vhost AND q.name = submit_command.queue;
+    IF NOT FOUND AND kind <> 'declare_queue' THEN
+        RAISE EXCEPTION 'there is no durable queue % in virtual host %',
+            quote_nullable(queue), quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
+    END IF;
+    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, done_at, result)
+    VALUES (
+        submit_command.kind, submit_command.vhost, submit_command.queue,
+        -- The number, so that a queue of the same name made since is left alone.
+        argument || jsonb_strip_nulls(jsonb_build_object('queue_id', target.id)),
+        session_user,
+        CASE WHEN is_nothing THEN now() END, CASE WHEN is_nothing THEN '{"moved": 0}'::jsonb END
+    ) RETURNING id INTO submitted;
+    RETURN submitted;
+END
+$function$;
+COMMENT ON FUNCTION howdah.submit_command(text, text, text, jsonb) IS
+    'Asks the gateway for something. Internal: call purge(), redrive(), delete_queue() or '
+    'declare_queue().';
