@@ -36,6 +36,7 @@ from queue_core.auth import Action
 from queue_core.exchanges import ExchangeKind
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
+from queue_core.ready import ENTRY_OVERHEAD
 
 IMPERSONATOR: Final = "impersonator"
 
@@ -246,8 +247,8 @@ def select_transactions(channel: Channel, method: TxSelect) -> None:
 def _publish_in_work(
     channel: Channel, work: Work, target: Target, message: Message, extra_keys: tuple[str, ...]
 ) -> None:
-    work.size += message.size()
-    if work.size > channel.terms.settings.max_transaction_size:
+    work.size += message.size() + ENTRY_OVERHEAD  # one that fits alone may also be alone
+    if work.size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD:
         raise Amqp091Error(
             ReplyCode.PRECONDITION_FAILED,
             f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "

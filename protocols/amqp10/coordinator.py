@@ -25,6 +25,7 @@ from queue_core.consumers import Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED
+from queue_core.ready import ENTRY_OVERHEAD
 from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -125,9 +126,9 @@ class Coordinator:
         """Routed now, seen by others when the transaction is discharged."""
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
-        work.size += message.size()
+        work.size += message.size() + ENTRY_OVERHEAD  # an empty one takes memory, too
         limit = self._machine.terms.settings.max_transaction_size
-        if work.size > limit:
+        if work.size > limit + ENTRY_OVERHEAD:  # one that fits alone may also be alone
             raise Amqp10Error(
                 RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
             )

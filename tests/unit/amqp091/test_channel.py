@@ -229,6 +229,12 @@ async def test_a_transaction_has_a_limit() -> None:
     assert closes(await talk.say(published("q", bytes(400)) * 3)) == [(406, 60, 40)]
 
 
+async def test_many_empty_messages_are_too_much_for_a_transaction_as_well() -> None:
+    talk = await Conversation(settings=Settings(max_transaction_size=10_000)).open()
+    await talk.say(QueueDeclare(0, "q"), TxSelect())
+    assert closes(await talk.say(published("q", b"") * 100)) == [(406, 60, 40)]
+
+
 async def test_permission_to_publish_is_asked_for_again_when_it_may_have_changed() -> None:
     services = FakeServices()
     talk = await Conversation(services).open()

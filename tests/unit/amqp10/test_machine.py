@@ -331,3 +331,24 @@ def test_long_keys_are_not_kept() -> None:
         message = Message(b"", "amq.fanout", "k" * 60_000, form=FORM, native=native)
         assert b"k" * 60_000 in delivery_sections.whole(message, b"", None)
     assert (len(delivery_sections._annotations), len(delivery_sections._merged)) == before
+
+
+async def test_many_empty_messages_are_too_much_for_a_transaction() -> None:
+    talk = Conversation(settings=Settings(max_transaction_size=10_000))
+    await talk.begin()
+    await talk.attach("queue://q", 0, is_receiver=False)
+    state = Described(ULong(0x34), [talk.machine.coordinator.declare()])
+    empty = b"\x00\x53\x75\xa0\x00"
+    heard = await talk.say(
+        *(
+            frame(
+                0,
+                TRANSFER,
+                [UInt(0), UInt(n), n.to_bytes(4), UInt(0), False, False, None, state],
+                empty,
+            )
+            for n in range(50)
+        )
+    )
+    states = {state_of(fields) for fields in of(heard, DISPOSITION)}
+    assert states == {0x34, 0x25}  # some are in it, the rest is rejected
