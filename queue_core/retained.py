@@ -259,10 +259,6 @@ class Retained:
 
     # --- matching
 
-    def has_match(self, vhost: str, topic_filter: str) -> bool:
-        index = self._indexes.get(vhost)
-        return index is not None and any(True for _ in index.match(filter_tokens(topic_filter)))
-
     async def match(
         self, vhost: str, topic_filter: str, limit: int | None = None
     ) -> AsyncIterator[Kept]:

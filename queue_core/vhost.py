@@ -170,11 +170,6 @@ class Vhost:
                 return True
         return False
 
-    def has_route(self, message: Message) -> bool:
-        """Whether any queue would get it."""
-        key = message.routing_key
-        return bool(self.router.route(message.exchange, key, _headers_of(message)))
-
     def transaction(self) -> Transaction:
         return Transaction(self)
 
