@@ -22,7 +22,7 @@ def user(shared_gateway: GatewayProcess) -> str:
     """Who may do everything to what begins with `own`, and use some topics."""
     name = fresh("user")
     for arguments in (
-        ("add", name),
+        ("add", name, "--no-permissions"),
         ("grant", name, "--topic-exchange", "amq.topic", "--write", TOPICS, "--read", TOPICS),
         # Last, as it opens the virtual host: who can log in has everything granted above.
         (
