@@ -8,6 +8,7 @@ its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal, Policy
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.intervals import Intervals
 from queue_core.message import Amendment
 from queue_core.outcomes import FAILED, Outcome, Verdict
@@ -24,11 +25,15 @@ from queue_core.runs import runs_of, take_run
 from queue_core.selection import Selection
 from queue_core.settled import Settled
 
+log = logging.getLogger(__name__)
+
 BATCH: Final = 256  # deliveries before sinks get theirs, and may say that it is enough
 LOOKS: Final = 1024  # messages that filters look at in one turn, before others get theirs
 LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
 HIDDEN: Final = 1 << 62
 WRITE_ALL: Final = 1 << 30  # rows since the last full one: the next one is full
+BROKEN: Final = "a bug: consumer '%s' of queue '%s' ends, and what it had goes back"
+UNDELIVERED: Final = DeliveryFailed("the gateway could not deliver a message; its log says why")
 OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
 
 
@@ -290,7 +295,11 @@ class Cursor:
             self.counters.delivered += len(deliveries)
             if consumer.auto_settle:
                 self.counters.settled += len(deliveries)
-            consumer.sink.deliver(consumer, deliveries)
+            try:
+                consumer.sink.deliver(consumer, deliveries)
+            except Exception:
+                log.exception(BROKEN, consumer.tag, self.queue_name)
+                self._end_broken(consumer)
 
     def _hand_out_run(self, consumer: Consumer, now: float) -> bool:
         """The short way: to the only consumer, what has no history and no time of its own. False:
@@ -323,8 +332,18 @@ class Cursor:
         # Something may be left. A window that is used up is to be waited for: the long way does it.
         self._again = count == BATCH or other is not None or consumer.shared is not None
         self.counters.delivered += len(deliveries)
-        consumer.sink.deliver(consumer, deliveries)
+        try:
+            consumer.sink.deliver(consumer, deliveries)
+        except Exception:
+            log.exception(BROKEN, consumer.tag, self.queue_name)
+            self._end_broken(consumer)
         return True
+
+    def _end_broken(self, consumer: Consumer) -> None:
+        """A bug in its sink ends this consumer, and harms neither the others nor whoever made the
+        queue hand out."""
+        self.close(consumer)
+        consumer.sink.on_cancel(consumer, UNDELIVERED)
 
     def _delivery(self, entry: Entry, consumer: Consumer) -> Delivery:
         offset = entry.offset

@@ -83,3 +83,7 @@ class LimitExceeded(CoreError):
 
 class NotSupported(CoreError):
     """The resource cannot do that, by its kind."""
+
+
+class DeliveryFailed(CoreError):
+    """A bug of the gateway's: it could not write a message for this consumer, which has ended."""

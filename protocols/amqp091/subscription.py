@@ -53,6 +53,7 @@ class Subscription:
         for delivery in deliveries:
             message = delivery.message
             tag += 1
+            channel.delivery_tag = tag
             if keeps:
                 unacked[tag] = delivery
             envelope = envelopes.get((message.exchange, message.routing_key))
@@ -76,7 +77,6 @@ class Subscription:
                 body,
                 _END,
             )
-        channel.delivery_tag = tag
         output.add_size(total)
 
     def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:

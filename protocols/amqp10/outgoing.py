@@ -13,13 +13,18 @@ from protocols.amqp10 import engine
 from protocols.amqp10.delivery_sections import header_of, whole
 from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import SECOND, Handle
-from protocols.amqp10.errors import INVALID_FIELD, RESOURCE_DELETED, Amqp10Error
+from protocols.amqp10.errors import (
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    RESOURCE_DELETED,
+    Amqp10Error,
+)
 from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.modifying import Annotating, amendment_of
 from protocols.amqp10.nodes import Supply
 from protocols.amqp10.types import Described, encode
 from queue_core.consumers import UNLIMITED, Consumer, Delivery
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
 
@@ -131,13 +136,12 @@ class OutgoingLink:
             if len(data) > large and not self._fits(len(data)):
                 self._refuse(delivery, len(data))
                 continue
-            number += 1
+            self._next = number = number + 1
             sent = send(handle, number, data)
             if settles:
                 engine.settle(sent)
             else:
                 outgoing[sent] = delivery
-        self._next = number
         machine.wake()
         if unwanted:
             self._drop(unwanted)
@@ -179,9 +183,11 @@ class OutgoingLink:
             self.sync_credit()
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The queue is gone."""
+        """The queue is gone, or the gateway has a bug."""
         if self.is_open:
-            self.machine.fail_link(self.handle, RESOURCE_DELETED, str(reason))
+            is_ours = isinstance(reason, DeliveryFailed)
+            condition = INTERNAL_ERROR if is_ours else RESOURCE_DELETED
+            self.machine.fail_link(self.handle, condition, str(reason))
 
     # --- the socket
 

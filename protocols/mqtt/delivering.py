@@ -33,7 +33,7 @@ from protocols.mqtt.outbound import ACKNOWLEDGED, MAX_ID, Flight, Outbound, Sent
 from protocols.mqtt.packets import PubAck, PubComp, PubRec, PubRel, Version
 from protocols.mqtt.properties import FORMS, published_qos, was_retained
 from protocols.mqtt.reasons import ReasonCode
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
 from queue_core.subscriptions import Subscription
 
@@ -279,7 +279,10 @@ class Deliverer:
             self._stuck_at = progress
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The live queue ends with the connection."""
+        """The queue ends with the connection, or the session; or the connection with a bug, as a
+        client without its queue would wait for ever."""
+        if isinstance(reason, DeliveryFailed):
+            self._link.fail(ReasonCode.UNSPECIFIED_ERROR, str(reason))
 
     def _deliver(self, consumer: Consumer, message: Message, options: Any) -> None:
         plan = plan_of(message, options, self._client_id)

@@ -115,6 +115,7 @@ class StoredSink:
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """The session ended, and its queue with it."""
+        self._deliverer.on_cancel(consumer, reason)
 
     def on_launch(self, flight: Flight) -> None:
         """Never: what is in this queue is this client's own."""
@@ -199,6 +200,7 @@ class SharedSink:
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """The group has nobody left, or got a queue of another kind."""
+        self._deliverer.on_cancel(consumer, reason)
 
     # --- QoS 2: out of the group's queue first
 

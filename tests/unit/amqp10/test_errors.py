@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10.errors import CONDITIONS, INTERNAL_ERROR, NOT_FOUND, answer
-from queue_core.errors import CoreError, QueueNotFound
+from queue_core.errors import CoreError, DeliveryFailed, QueueNotFound
 
 
 def subclasses(kind: type[CoreError]) -> set[type[CoreError]]:
@@ -23,7 +23,10 @@ def test_every_error_of_the_core_has_a_row() -> None:
 @pytest.mark.parametrize("condition", sorted(set(CONDITIONS.values())))
 def test_every_condition_is_named_as_the_standard_names_them(condition: str) -> None:
     assert condition.startswith("amqp:")
-    assert condition != INTERNAL_ERROR
+
+
+def test_only_a_bug_is_an_internal_error() -> None:
+    assert [kind for kind, said in CONDITIONS.items() if said == INTERNAL_ERROR] == [DeliveryFailed]
 
 
 def test_a_subclass_without_a_row_is_answered_as_what_it_is_a_kind_of() -> None:

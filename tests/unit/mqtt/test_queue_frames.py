@@ -16,6 +16,9 @@ from protocols.mqtt.packets import Version
 from protocols.mqtt.properties import MQTT5
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.queue_sink import QueueSink
+from protocols.mqtt.sinks import SharedSink, StoredSink
+from queue_core.cursor import UNDELIVERED
+from queue_core.errors import QueueNotFound
 from queue_core.message import Message
 from queue_core.subscriptions import Subscription
 
@@ -134,3 +137,22 @@ def test_one_that_must_be_in_the_topic_is_dropped_and_counted() -> None:
     picky.deliver(none, [delivery(Message(b"", "amq.fanout", routing_key="k" * 70_000), 0)])
     assert not link.out
     assert picky._deliverer._counters.dropped_too_large == 1
+
+
+def test_a_bug_in_delivering_ends_the_connection_and_the_end_of_a_queue_does_not() -> None:
+    failures: list[str] = []
+    short, link = sink(Version.V5)
+    link.fail = lambda reason, text: failures.append(text)  # type: ignore[attr-defined]
+    none: Any = None
+    deliverer = short._deliverer
+    sinks: list[Any] = [
+        deliverer,
+        StoredSink(deliverer, none, none),
+        SharedSink(deliverer, none, "$share/g/a"),
+    ]
+    for each in sinks:
+        each.on_cancel(none, QueueNotFound("gone"))
+    assert not failures
+    for each in sinks:
+        each.on_cancel(none, UNDELIVERED)
+    assert failures == [str(UNDELIVERED)] * 3

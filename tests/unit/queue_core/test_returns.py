@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery
 from queue_core.cursor import Cursor
+from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import RELEASED, Outcome, Verdict
-from tests.unit.queue_core.scenes import Scene, Shelf
+from tests.unit.queue_core.scenes import Basket, Scene, Shelf
 
 NOT_HERE = Verdict(Outcome.RELEASED, undeliverable_here=True)
 
@@ -38,6 +40,45 @@ class Note:
 
     def encode(self, before: bytes | None) -> bytes:
         return self.words
+
+
+class Broken(Basket):
+    """A sink with a bug: it cannot write the message with an odd number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: list[str] = []
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        if any(int(delivery.message.body) % 2 for delivery in deliveries):
+            raise ValueError("odd")
+        super().deliver(consumer, deliveries)
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self.reasons.append(str(reason))
+
+
+def test_a_sink_with_a_bug_ends_alone_and_what_it_had_goes_back() -> None:
+    scene = Scene()
+    broken = Broken()
+    consumer = scene.cursor.add_consumer(broken, ConsumerSpec(credit=2))
+    healthy, _ = scene.consume(credit=10)
+    consumer.wake()
+    scene.arrive(4)
+    assert sorted(healthy.offsets) == [0, 1, 2, 3]
+    assert consumer.is_closed
+    assert broken.reasons == ["the gateway could not deliver a message; its log says why"]
+    assert scene.cursor.in_flight == 4
+
+
+def test_the_only_consumer_with_a_bug_holds_nothing_up_either() -> None:
+    scene = Scene()
+    broken = Broken()
+    scene.cursor.add_consumer(broken, ConsumerSpec()).wake()
+    scene.arrive(2)
+    healthy, _ = scene.consume()
+    assert (broken.offsets, len(broken.reasons)) == ([], 1)
+    assert [(d.offset, d.failures) for d in healthy.deliveries] == [(0, 1), (1, 1)]
 
 
 def test_consumers_that_left_are_not_remembered_for_what_they_could_not_take() -> None:
