@@ -243,6 +243,7 @@ class ScramConversation:
         self._client_id = client_id
         self._admits_guest = admits_guest
         self._server: ScramServer | None = None
+        self._asked_by: Verifier | None = None
         self.username = ""
 
     async def step(self, response: bytes) -> Answer:
@@ -252,7 +253,8 @@ class ScramConversation:
             return Challenge(b"")  # the client begins (RFC 4422, section 3)
         first = ClientFirst.parsed(response)
         self.username = first.username
-        self._server = ScramServer(first, self._verifier(first.username))
+        self._asked_by = self._verifier(first.username)
+        self._server = ScramServer(first, self._asked_by)
         return Challenge(self._server.first_message.encode())
 
     def _verifier(self, name: str) -> Verifier:
@@ -265,7 +267,7 @@ class ScramConversation:
 
     def _judge(self, server: ScramServer, response: bytes) -> Proven:
         final = server.final_message(response)
-        if final is None:
+        if final is None or self._verifier(self.username) != self._asked_by:  # changed meanwhile
             raise AccessRefused(WRONG)
         user = self._accounts.roll.users.get(self.username)
         tags = user.tags if user else frozenset[str]()

@@ -85,6 +85,7 @@ class Login:
         self._clock = clock
         self._until = clock() + MOST_SECONDS
         self._steps = 0
+        self._is_over = False
         self._proven: Proven | None = None
 
     async def step(self, response: bytes) -> Answer:
@@ -95,7 +96,11 @@ class Login:
             raise AccessRefused(f"a login has {MOST_SECONDS:.0f} s at most; begin again")
         if self._proven is not None:
             return self._end(self._proven, response)
+        if self._is_over:
+            raise AccessRefused("the login is over; begin again")
+        self._is_over = True  # unless there is another challenge
         answer = await self._step(response)
+        self._is_over = isinstance(answer, Proven)
         if isinstance(answer, Proven) and answer.data and not self._has_last_word:
             self._proven = Proven(answer.identity)
             return Challenge(answer.data)

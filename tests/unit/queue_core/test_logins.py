@@ -79,6 +79,37 @@ async def test_a_wrong_password_a_user_without_a_verifier_and_nobody_look_the_sa
     assert auth.counters.failed_logins == 2
 
 
+@pytest.mark.parametrize("becomes", [None, User("ada", None, frozenset(), Verifier.of("other"))])
+async def test_a_user_who_is_another_one_by_the_second_step_is_refused(
+    becomes: User | None,
+) -> None:
+    auth = await scram_auth()
+    client, login = ScramClient("ada", "correct horse"), auth.begin(SCRAM, AWAY)
+    challenge = await login.step(client.first())
+    assert isinstance(challenge, Challenge)
+    users = {} if becomes is None else {"ada": becomes}
+    auth.accounts.roll = replace(WITH_VERIFIER, users=users)
+    with pytest.raises(AccessRefused, match=r"^wrong user name or password$"):
+        await login.step(client.final(challenge.data))
+
+
+async def test_a_login_has_one_end() -> None:
+    """A proof that was wrong cannot be tried again on the same challenge, nor a right one twice."""
+    auth = await scram_auth()
+    for password in ("wrong", "correct horse"):
+        client, login = ScramClient("ada", "correct horse"), auth.begin(SCRAM, AWAY)
+        challenge = await login.step(client.first())
+        assert isinstance(challenge, Challenge)
+        final = client.final(challenge.data)
+        if password == "wrong":
+            with pytest.raises(AccessRefused):
+                await login.step(final[:-4] + b"AAA=")
+        else:
+            await login.step(final)
+        with pytest.raises(AccessRefused, match="over"):
+            await login.step(final)
+
+
 async def test_guest_logs_in_by_scram_where_guest_may() -> None:
     auth = await scram_auth()
     assert (await by_scram(auth, "guest", "guest", HERE)).name == "guest"
