@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from queue_core.counters import Counters
-from queue_core.errors import CoreError, LimitExceeded
+from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message import Message
 from queue_core.outcomes import Published
 from queue_core.queues import Appends, ClassicQueue
@@ -94,7 +94,11 @@ class Outbox:
             entered += await self._let_in(connection, key)
         rows = await connection.fetch(ROWS, self._low, [*self._under_way, *self._failed])
         for row in rows:
-            self._publish(row)
+            try:
+                self._publish(row)
+            except Exception as error:  # a bug, or a row that nobody understands: the others go on
+                log.exception("outbox row %d cannot be published", row["id"])
+                self.on_refused([row["id"]], InvalidArgument(str(error)))
         if rows:
             self._move_low(rows)
         return len(rows) + entered
@@ -207,7 +211,12 @@ class Outbox:
                 continue
             if row["id"] in self._under_way or not self._has_room(key):
                 return entered  # the rest comes behind it
-            self._enter(row, key)
+            try:
+                self._enter(row, key)
+            except Exception as error:
+                log.exception("outbox row %d cannot enter queue '%s'", row["id"], key[1])
+                self.on_refused([row["id"]], InvalidArgument(str(error)))
+                continue
             entered += 1
         if len(rows) < CHUNK:
             self._waited_for.discard(key)

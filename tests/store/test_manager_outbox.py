@@ -243,6 +243,35 @@ async def test_the_doctor_tells_what_waits_for_room(house: House, db: asyncpg.Co
     assert any("2 messages that SQL published wait for room in queue 'q'" in each for each in found)
 
 
+async def test_a_row_that_cannot_be_read_keeps_no_other_from_its_queue(
+    house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = house.manager._database._outbox
+    read = outbox._message
+
+    def unreadable(row: asyncpg.Record) -> Message:
+        if row["body"] == b"bad":
+            raise ValueError("what no gateway understands")
+        return read(row)
+
+    monkeypatch.setattr(outbox, "_message", unreadable)
+    await house.queue("q", max_length=1, overflow="reject-publish")
+    for body in ("1", "bad", "2", "3"):
+        await publish(db, "q", body)
+
+    async def rest_waits() -> bool:
+        return await waiting(db, "q") == 2
+
+    await eventually(rest_waits)
+    for expected in (b"1", b"2", b"3"):
+        inbox, consumer = await house.consume("q", credit=1)
+        await inbox.has(1)
+        assert inbox.bodies == [expected]
+        house.vhost.settle(inbox.deliveries, ACCEPTED)
+        house.vhost.end_consumer(consumer, ACCEPTED)
+    assert await db.fetchval("SELECT count(*) FROM howdah.outbox") == 1
+
+
 async def test_a_message_over_the_limit_is_refused_where_it_is_published(
     house: House, db: asyncpg.Connection
 ) -> None:
