@@ -19,6 +19,7 @@ SHARE_PREFIX: Final = "$share/"
 LIVE_SESSION_PREFIX: Final = "$live/session/"
 LIVE_SHARE_PREFIX: Final = "$live/share/"
 RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, "$live/")
+SERVER_NAMED_PREFIX: Final = "amq."  # clients use queues named so, and never choose such a name
 
 
 class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,7 +37,7 @@ from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQu
 from queue_core.router import Route, Router
 from queue_core.specs import QueueKind, QueueSpec
 from queue_core.streams import StreamQueue
-from queue_core.subscriptions import RESERVED_PREFIXES, is_reserved
+from queue_core.subscriptions import RESERVED_PREFIXES, SERVER_NAMED_PREFIX, is_reserved
 from queue_core.transactions import Transaction
 from queue_core.turns import Turns
 from queue_core.units import Publisher, Record, Unit
@@ -196,9 +196,10 @@ class Vhost:
         inside: bool = False,
     ) -> Queue:
         """Makes the queue, or checks that the one that is there was declared with the same words.
-        A durable one is in the database when this returns. `inside`: the gateway wants it for
-        itself, and may use the names that are its own."""
-        self._check_name(spec.name, inside)
+        A durable one is in the database when this returns. `inside`: the gateway chose the
+        name, and may use those that are its own."""
+        if not inside:
+            self.check_declarable(spec.name)
         async with self._turns.of(spec.name):
             existing = self.queues.get(spec.name)
             if existing is not None:
@@ -225,9 +226,17 @@ class Vhost:
             pass
         return name
 
+    def check_declarable(self, name: str) -> None:
+        """Whether a client may declare a queue of that name; one that is there, it may again."""
+        self._check_name(name)
+        if name.startswith(SERVER_NAMED_PREFIX) and name not in self.queues:
+            raise NameReserved(
+                f"queue name '{name}' contains reserved prefix '{SERVER_NAMED_PREFIX}*'"
+            )
+
     @staticmethod
-    def _check_name(name: str, inside: bool) -> None:
-        if not inside and is_reserved(name):
+    def _check_name(name: str) -> None:
+        if is_reserved(name):
             raise NameReserved(
                 f"queue '{name}': names that begin with {' or '.join(RESERVED_PREFIXES)} are the "
                 "gateway's own; choose another"
@@ -243,7 +252,8 @@ class Vhost:
         inside: bool = False,
     ) -> int:
         """The number of messages that were in it."""
-        self._check_name(name, inside)
+        if not inside:
+            self._check_name(name)
         async with self._turns.of(name):
             queue = self.queue(name, owner)
             counts = queue.counts()

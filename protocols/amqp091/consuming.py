@@ -182,7 +182,7 @@ async def _pattern_queue(channel: Channel, pattern: str) -> str:
 async def _declare_private(channel: Channel, name: str) -> None:
     spec = QueueSpec.parse(name, durable=False, exclusive=True, auto_delete=True)
     terms = channel.terms
-    await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name)
+    await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)
 
 
 def queue_name(channel: Channel, name: str) -> str:

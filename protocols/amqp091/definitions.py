@@ -40,7 +40,6 @@ from queue_core.errors import ExchangeNotFound, NameReserved, QueueNotFound
 from queue_core.exchanges import ALTERNATE, ExchangeKind, ExchangeSpec
 from queue_core.specs import QueueSpec
 
-RESERVED: Final = "amq."
 DEAD_LETTERS: Final = "x-dead-letter-exchange"
 
 # --- exchanges
@@ -130,9 +129,11 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
         if not (name.startswith(f"{DIRECT_REPLY_TO}.") and name in vhost.queues):
             vhost.queue(name, terms.owner)
     else:
-        name = name or vhost.new_name()
-        if name.startswith(RESERVED) and method.queue and name not in vhost.queues:
-            raise NameReserved(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        is_ours = not name
+        if is_ours:
+            name = vhost.new_name()
+        else:
+            vhost.check_declarable(name)  # before permissions and arguments, as in RabbitMQ
         terms.require(Action.CONFIGURE, "queue", name)
         _require_dead_letters(terms, name, method.arguments)
         spec = QueueSpec.parse(
@@ -142,7 +143,7 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
         )
-        await vhost.declare_queue(spec, terms.owner, terms.identity.name)
+        await vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=is_ours)
     channel.last_queue = name
     if not method.nowait:
         await has_caught_up(vhost, name)

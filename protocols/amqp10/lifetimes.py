@@ -90,7 +90,7 @@ class DynamicNodes:
         name = terms.vhost.new_name("amq.dynamic-")
         is_own = lifetime is Lifetime.ON_CLOSE
         spec = QueueSpec.parse(name, durable=False, exclusive=is_own)
-        await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name)
+        await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)
         if not is_own:
             self._nodes[name] = Node(lifetime)
         return name

@@ -37,7 +37,6 @@ from queue_core.errors import QueueNotFound
 from queue_core.exchanges import ExchangeKind
 from queue_core.message import TOPIC_EXCHANGE
 from queue_core.specs import QueueSpec
-from queue_core.subscriptions import is_reserved
 
 SUBSCRIPTIONS: Final = "$subscription/"
 SHARED: Final = "shared"
@@ -161,7 +160,8 @@ async def _find_queue(terms: Terms, address: QueueAddress) -> None:
 
 
 def check_name(name: str) -> None:
-    if is_reserved(name) or name.startswith(("amq.", SUBSCRIPTIONS)):
+    """Names that this protocol keeps for itself; those of the whole gateway, the core refuses."""
+    if name.startswith(SUBSCRIPTIONS):
         raise Amqp10Error(
             INVALID_FIELD, f"queue '{name}': such names are the gateway's own; choose another"
         )
@@ -241,7 +241,7 @@ async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> 
         terms.require(Action.READ, "exchange", address.exchange)
     assert source.address is not None
     spec, supply = _subscription(terms, attach, source.address)
-    queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name)
+    queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)
     for each in vhost.router.bindings_of(queue):
         if each.source and (each.source, each.key) != (address.exchange, address.key):
             await vhost.unbind(each.source, queue, each.key)  # it subscribes to something else now

@@ -145,6 +145,15 @@ def test_an_argument_that_is_not_supported_is_refused(shared_gateway: GatewayPro
     assert "expected NAME=VALUE" in words
 
 
+def test_a_name_that_only_the_gateway_hands_out_is_refused(shared_gateway: GatewayProcess) -> None:
+    words = refusal(shared_gateway.run("queue", "declare", "amq.mine"))
+    assert "queue name 'amq.mine' contains reserved prefix 'amq.*'" in words
+    port = ("--port", str(shared_gateway.ports["mqtt"]))
+    topic = "$queue/amq.mine"
+    refusal(shared_gateway.run("publish", "--via", "mqtt", "--qos", "1", *port, topic, "x"))
+    assert "amq.mine" not in answer(shared_gateway.run("queue", "list"))
+
+
 # --- without a gateway
 
 

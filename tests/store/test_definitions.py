@@ -78,3 +78,15 @@ async def test_names_of_the_gateways_own_queues_are_refused_to_clients(
             await here.vhost.declare_queue(QueueSpec.parse(name))
         with pytest.raises(NameReserved, match="gateway's own"):
             await here.vhost.delete_queue(name)
+
+
+async def test_names_that_the_gateway_hands_out_are_not_for_clients_to_choose(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        with pytest.raises(NameReserved, match=r"queue name 'amq\.mine' contains reserved prefix"):
+            await here.vhost.declare_queue(QueueSpec.parse("amq.mine"))
+        spec = QueueSpec.parse(here.vhost.new_name())
+        queue = await here.vhost.declare_queue(spec, inside=True)
+        assert await here.vhost.declare_queue(spec) is queue  # by the name that it was told
+        assert await here.vhost.delete_queue(spec.name) == 0

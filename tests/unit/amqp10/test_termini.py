@@ -50,6 +50,14 @@ def source_of(heard: list[Any]) -> list[Any]:
     return [*attached[5].value, *([None] * 12)]
 
 
+async def test_a_name_that_only_the_gateway_hands_out_is_refused(talk: Conversation) -> None:
+    wanted = [Symbol("queue")]
+    source = ["queue://amq.mine", *[None] * 9, wanted]
+    (detached,) = of(await talk.say(receiver(1, *source)), DETACH)
+    assert detached[2].value[0] == "amqp:not-allowed"
+    assert "reserved prefix 'amq.*'" in detached[2].value[1]
+
+
 # --- default-outcome
 
 
