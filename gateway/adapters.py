@@ -126,7 +126,9 @@ def mqtt_settings(config: Config) -> MqttSettings:
 
 def amqp091_settings(config: Config) -> Amqp091Settings:
     return Amqp091Settings(
-        strict=config.amqp091.strict, max_message_size=config.broker.max_message_size
+        strict=config.amqp091.strict,
+        max_message_size=config.broker.max_message_size,
+        max_transaction_size=config.broker.max_transaction_size,
     )
 
 
@@ -138,5 +140,5 @@ def amqp10_settings(config: Config) -> Amqp10Settings:
         link_credit=chosen.link_credit,
         max_links=chosen.max_links,
         max_partial_size=chosen.max_partial_size,
-        max_transaction_size=chosen.max_transaction_size,
+        max_transaction_size=config.broker.max_transaction_size,
     )

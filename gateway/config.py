@@ -142,6 +142,13 @@ class Broker(Section, frozen=True, kw_only=True):
     max_message_size: Annotated[
         Size, Meta(extra={"min": Size(KIB)}, description="largest message from any protocol")
     ] = Size(16 * MIB)
+    max_transaction_size: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(KIB)},
+            description="what one AMQP transaction may hold until it is committed",
+        ),
+    ] = Size(64 * MIB)
     max_qos: Annotated[int, Meta(ge=0, le=2, description="highest MQTT QoS granted")] = 2
     async_fan_out: Annotated[
         bool,
@@ -212,13 +219,6 @@ class Amqp10(Section, frozen=True, kw_only=True):
         Meta(
             extra={"min": Size(KIB)},
             description="messages of one connection that have come in part, together",
-        ),
-    ] = Size(64 * MIB)
-    max_transaction_size: Annotated[
-        Size,
-        Meta(
-            extra={"min": Size(KIB)},
-            description="what one transaction may hold until it is discharged",
         ),
     ] = Size(64 * MIB)
 
@@ -367,8 +367,8 @@ def _broker_problems(config: Config) -> list[str]:
         f"storage.{name}": getattr(storage, name)
         for name in ("write_buffer_bytes", "cache_bytes", "segment_bytes", "ephemeral_bytes")
     }
-    for name in ("max_partial_size", "max_transaction_size"):
-        held[f"amqp10.{name}"] = getattr(config.amqp10, name)
+    held["broker.max_transaction_size"] = broker.max_transaction_size
+    held["amqp10.max_partial_size"] = config.amqp10.max_partial_size
     for key, size in held.items():
         if size < broker.max_message_size:
             problems.append(

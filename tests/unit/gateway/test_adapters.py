@@ -33,7 +33,7 @@ OTHERWISE = [
     ("AMQP10__LINK_CREDIT", "7"),
     ("AMQP10__MAX_LINKS", "7"),
     ("AMQP10__MAX_PARTIAL_SIZE", "32MiB"),
-    ("AMQP10__MAX_TRANSACTION_SIZE", "32MiB"),
+    ("BROKER__MAX_TRANSACTION_SIZE", "32MiB"),
     ("STORAGE__EPHEMERAL_BYTES", "64MiB"),
     ("STORAGE__MAX_DEDUP_IDS", "7"),
     ("AMQP091__STRICT", "true"),
@@ -61,6 +61,12 @@ def everything(config: Config) -> tuple[object, ...]:
 def test_a_key_that_is_set_otherwise_makes_a_difference(key: str, value: str) -> None:
     changed = load_config(None, {f"HOWDAH_{key}": value})
     assert everything(changed) != everything(load_config(None, {}))
+
+
+def test_the_size_of_a_transaction_holds_for_both_versions_of_amqp() -> None:
+    config = load_config(None, {"HOWDAH_BROKER__MAX_TRANSACTION_SIZE": "32MiB"})
+    both = (amqp091_settings(config), amqp10_settings(config))
+    assert [each.max_transaction_size for each in both] == [32 * 1024 * 1024] * 2
 
 
 def test_workers_make_a_difference_where_they_are_used() -> None:
