@@ -63,9 +63,7 @@ async def list_vhosts(options: argparse.Namespace, config: Config) -> int:
     if options.json:
         print_json([asdict(each) for each in found])
     else:
-        rows = [
-            (each.name, each.queues, each.created_at.isoformat(" ", "seconds")) for each in found
-        ]
+        rows = [(each.name, each.queues, each.created_at) for each in found]
         print_table(("vhost", "queues", "made"), rows)
     return 0
 
