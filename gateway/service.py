@@ -19,6 +19,7 @@ from gateway.connections import Connections
 from gateway.database import open_database, reaching
 from gateway.listeners import announcement, open_listener
 from gateway.management import management_factory
+from gateway.tls import require_certificates
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 
@@ -44,6 +45,7 @@ async def run_gateway(config: Config) -> int:
 
 async def _run(config: Config) -> None:
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    require_certificates(config.listeners)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(open_database(config))
         async with reaching(url):

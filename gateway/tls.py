@@ -7,8 +7,21 @@ from __future__ import annotations
 
 import ssl
 
-from gateway.config import Tls
+from gateway.config import Listeners, Tls
 from gateway.config_source import ConfigError
+
+
+def require_certificates(listeners: Listeners) -> None:
+    """What is wrong with the files of any listener, said before anything else is begun."""
+    problems: list[str] = []
+    for name, listener in listeners.enabled().items():
+        if listener.tls is not None:
+            try:
+                server_context(name, listener.tls)
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(problems)
 
 
 def server_context(name: str, tls: Tls) -> ssl.SSLContext:

@@ -354,7 +354,8 @@ class Vhost:
         destination: Queue | ExchangeRef,
         key: str = "",
         arguments: Mapping[str, object] | None = None,
-    ) -> None:
+    ) -> bool:
+        """False if there was no such binding."""
         async with self._turn_of(destination), self._changing:
             removal = self.router.unbind(source, destination, key, arguments)
             for binding in removal.bindings:
@@ -362,6 +363,7 @@ class Vhost:
                     await self._keeper.remove_binding(self.name, binding)
         for name in removal.unused_exchanges:
             await self.delete_exchange(name, if_unused=True)
+        return bool(removal.bindings)
 
     def _turn_of(self, destination: Queue | ExchangeRef) -> AbstractAsyncContextManager[None]:
         """A queue is not deleted while something is bound to it."""

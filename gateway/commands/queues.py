@@ -30,7 +30,7 @@ from gateway.commands.tables import (
 )
 from gateway.config import Config
 from queue_core.router import TOPIC_SPACE
-from queue_core.store.operations import Operations, PeekedMessage, QueueDetails
+from queue_core.store.operations import ConditionFailed, Operations, PeekedMessage, QueueDetails
 
 LIST_COLUMNS = ("vhost", "queue", "kind", "ready", "in flight", "consumers", "oldest", "size")
 WAITS = (
@@ -229,12 +229,15 @@ async def purge(options: argparse.Namespace, config: Config) -> int:
 
 
 async def redrive(options: argparse.Namespace, config: Config) -> int:
-    return await _change(
-        options,
-        config,
-        lambda o: o.redrive(options.vhost, options.queue, options.where),
-        "redriven",
-    )
+    try:
+        return await _change(
+            options,
+            config,
+            lambda o: o.redrive(options.vhost, options.queue, options.where),
+            "redriven",
+        )
+    except ConditionFailed as error:
+        raise CommandError(f"--where {options.where}: {error}") from error
 
 
 async def delete(options: argparse.Namespace, config: Config) -> int:

@@ -113,7 +113,11 @@ class Commands:
 
     async def _unbind(self, vhost: Vhost, queue: str, argument: Result) -> Result:
         source, key = argument["exchange"], argument["routing_key"]
-        await vhost.unbind(source, vhost.queue(queue), key, argument["arguments"])
+        if not await vhost.unbind(source, vhost.queue(queue), key, argument["arguments"]):
+            raise InvalidArgument(
+                f"queue '{queue}' is not bound to exchange '{source}' with key '{key}' and these "
+                "arguments; see `howdah queue show`, or the table howdah.binding"
+            )
         return {"exchange": source, "routing_key": key}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:

@@ -26,6 +26,8 @@ FROM howdah.queue_status
 WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
 ORDER BY vhost, queue
 """
+MAY_READ_VHOSTS: Final = "SELECT has_table_privilege('howdah.vhost', 'SELECT')"
+HAS_VHOST: Final = "SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)"
 GROUPS: Final = """
 SELECT group_name AS name, floor, tail, lag, oldest_unsettled_age AS oldest_age
 FROM howdah.consumer_lag WHERE vhost = $1 AND queue = $2 AND kind = 'stream' ORDER BY group_name
@@ -163,6 +165,10 @@ class CommandFailed(OperationError):
     """The gateway, or the database before it, refused."""
 
 
+class ConditionFailed(CommandFailed):
+    """The caller's own condition, which PostgreSQL does not understand or cannot compute."""
+
+
 class CommandWaits(OperationError):
     """Nobody has done it yet; it stays in the table `command` and will be done."""
 
@@ -176,7 +182,20 @@ class Operations:
     # --- looking
 
     async def queues(self, vhost: str | None = None) -> list[QueueStatus]:
-        return [QueueStatus(**row) for row in await self._connection.fetch(QUEUES, vhost, None)]
+        """Of all virtual hosts, or of one. Raises OperationError where there is no such one."""
+        rows = await self._connection.fetch(QUEUES, vhost, None)
+        if not rows and vhost is not None and not await self._may_exist(vhost):
+            raise OperationError(
+                f"there is no virtual host '{vhost}'; see `howdah vhost list`, or make it with "
+                "`howdah vhost add`"
+            )
+        return [QueueStatus(**row) for row in rows]
+
+    async def _may_exist(self, vhost: str) -> bool:
+        """A login that may not read the virtual hosts cannot tell."""
+        if not await self._connection.fetchval(MAY_READ_VHOSTS):
+            return True
+        return bool(await self._connection.fetchval(HAS_VHOST, vhost))
 
     async def queue(self, vhost: str, name: str) -> QueueDetails:
         row = await self._connection.fetchrow(QUEUES, vhost, name)
@@ -260,7 +279,14 @@ class Operations:
         return await self._submit(PURGE, name, vhost)
 
     async def redrive(self, vhost: str, name: str, predicate: str) -> int:
-        return await self._submit(REDRIVE, name, predicate, vhost)
+        """Raises ConditionFailed for a predicate that is none."""
+        try:
+            return await self._submit(REDRIVE, name, predicate, vhost)
+        except CommandFailed as error:
+            # The condition runs first; what is wrong with the rest, submit_command says.
+            if "submit_command" in (getattr(error.__cause__, "context", None) or ""):
+                raise
+            raise ConditionFailed(str(error)) from error
 
     async def delete(self, vhost: str, name: str, *, if_unused: bool, if_empty: bool) -> int:
         return await self._submit(DELETE, name, vhost, if_unused, if_empty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,6 +43,9 @@ def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess)
     words = refusal(shared_gateway.run("vhost", "remove", "tenant"))
     assert "has 1 durable queues: delete them first" in words
     answer(shared_gateway.run("queue", "delete", "q", "--vhost", "tenant"))
+    assert answer(shared_gateway.run("queue", "list", "--vhost", "tenant")).count("\n") == 1
+    made = r"^tenant +0  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+\d{4}$"
+    assert re.search(made, answer(shared_gateway.run("vhost", "list")), re.MULTILINE)
     assert "removed" in answer(shared_gateway.run("vhost", "remove", "tenant"))
     assert "no virtual host 'tenant'" in refusal(shared_gateway.run("vhost", "remove", "tenant"))
     assert "tenant" not in answer(shared_gateway.run("vhost", "list"))
@@ -58,6 +62,8 @@ def test_a_queue_is_declared_listed_and_shown(shared_gateway: GatewayProcess) ->
     table = answer(shared_gateway.run("queue", "list"))
     assert table.startswith("VHOST  QUEUE")
     assert "shown" in table
+    words = refusal(shared_gateway.run("queue", "list", "--vhost", "nope"))
+    assert "there is no virtual host 'nope'" in words
     shown = answer(shared_gateway.run("queue", "show", "shown"))
     assert '"x-max-length-bytes": 1000000' in shown
     assert "kind:         stream" in shown
@@ -111,6 +117,8 @@ def test_a_queue_takes_a_topic_filter_until_it_is_unbound(
     assert ready(shared_gateway, queue) == 1
     assert "unbound" in answer(run("queue", "unbind", queue, "--topic", "bound/+/x"))
     assert "bound.*.x" not in answer(run("queue", "show", queue))
+    words = refusal(run("queue", "unbind", queue, "--topic", "bound/+/x"))
+    assert f"queue '{queue}' is not bound to exchange 'amq.topic' with key 'bound.*.x'" in words
     words = refusal(run("queue", "bind", queue, "--topic", "a/#/b"))
     assert "# must be the last level" in words
     words = refusal(run("queue", "bind", queue, "--topic", "a", "--exchange", "amq.direct"))
@@ -129,7 +137,12 @@ def test_dead_letters_are_driven_back(shared_gateway: GatewayProcess) -> None:
     said = answer(run("queue", "redrive", "graves", "--where", "headers->>'region' = 'eu'"))
     assert "moved: 1" in said
     words = refusal(run("queue", "redrive", "graves", "--where", "no such column = 1"))
+    assert words.startswith("howdah: --where no such column = 1: ")
     assert "syntax" in words or "column" in words
+    words = refusal(run("queue", "redrive", "graves", "--where", " "))
+    assert "the predicate is empty" in words
+    words = refusal(run("queue", "redrive", "missing", "--where", "priority = 1"))
+    assert "--where" not in words
 
 
 @pytest.mark.parametrize("command", ["show", "peek", "purge", "redrive", "delete"])

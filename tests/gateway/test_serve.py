@@ -292,6 +292,8 @@ def test_a_second_gateway_on_the_same_database_says_who_owns_it(
 def test_a_certificate_that_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
     tls = {"cert": str(tmp_path / "no.pem"), "key": str(tmp_path / "no.key")}
     settings = {"listeners": {"amqp": {"port": 0, "tls": tls}}}
-    code, words = refusal(GatewayProcess(tmp_path, settings))
+    gateway = GatewayProcess(tmp_path, settings)
+    code, words = refusal(gateway)
     assert code == 2
     assert "listeners.amqp.tls.cert: " in words
+    assert not gateway.data_dir.exists()  # found before a database was made
