@@ -45,6 +45,21 @@ class DataDirLock:
             self._descriptor = -1
 
 
+def is_held(data_dir: Path) -> bool:
+    """Whether somebody has the folder now; asking takes nothing away, and makes no file."""
+    try:
+        descriptor = os.open(data_dir / _LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def create_data_dir(data_dir: Path) -> None:
     """Make the folder if it is not there; one that exists keeps its permissions."""
     if data_dir.is_dir():

@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+PRIVATE_WAY_OUT = (
+    "a running gateway starts it again by itself: try again in a moment, and see its log and "
+    "postgres.log in data_dir"
+)
 # What the server says of statements that are right where the schema of this version is.
 SCHEMA_MISSING = (
     asyncpg.InvalidSchemaNameError,
@@ -35,6 +39,12 @@ SCHEMA_MISSING = (
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
 )
+
+
+class PrivateUrl(str):
+    """The URL of the private PostgreSQL: nobody set it, and messages must not say so."""
+
+    __slots__ = ()
 
 
 class DatabaseError(Exception):
@@ -49,10 +59,11 @@ async def open_database(config: Config) -> AsyncIterator[str]:
         yield config.database.url
         return
     async with private_server(config) as server:
-        await _make_fit(server.url, may_migrate=True)
+        url = PrivateUrl(server.url)
+        await _make_fit(url, may_migrate=True)
         keeper = asyncio.create_task(server.keep_running(), name="private PostgreSQL")
         try:
-            yield server.url
+            yield url
         finally:
             keeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -146,7 +157,8 @@ def unusable(url: str, error: BaseException) -> DatabaseError:
     password."""
     said = server_error(error)
     if isinstance(said, UNREACHABLE):
-        return DatabaseError(f"{place_of(url)} cannot be used: {_reason(said)}; {_way_out(said)}")
+        way_out = PRIVATE_WAY_OUT if _is_private_outage(url, said) else _way_out(said)
+        return DatabaseError(f"{place_of(url)} cannot be used: {_reason(said)}; {way_out}")
     return DatabaseError(f"{place_of(url)} cannot be used: {error}")
 
 
@@ -161,7 +173,14 @@ def server_error(error: BaseException) -> BaseException:
 def place_of(url: str) -> str:
     """Where a database is: what a message may show of its URL."""
     parts = urlsplit(url)
-    return f"database.url: {parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    if isinstance(url, PrivateUrl):
+        return f"the private PostgreSQL in data_dir ({place})"
+    return f"database.url: {place}"
+
+
+def _is_private_outage(url: str, error: BaseException) -> bool:
+    return isinstance(url, PrivateUrl) and not isinstance(error, asyncpg.PostgresError)
 
 
 def _reason(error: BaseException) -> str:

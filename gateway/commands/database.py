@@ -18,6 +18,7 @@ from gateway.config import Config
 from gateway.database import (
     SCHEMA_MISSING,
     DatabaseError,
+    PrivateUrl,
     bring_up_to_date,
     private_server,
     reaching,
@@ -53,7 +54,7 @@ async def database_url(config: Config, *, make: bool = False) -> AsyncIterator[s
             url = (await stack.enter_async_context(private_server(config))).url
         except DataDirInUse:
             url = _url_of_running(data_dir)
-        yield url
+        yield PrivateUrl(url)
 
 
 def _absolute(data_dir: Path) -> Path:

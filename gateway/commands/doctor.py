@@ -17,6 +17,7 @@ from gateway.commands.database import connected
 from gateway.commands.tables import print_json
 from gateway.config import Config, Listener
 from gateway.config_source import ConfigError
+from gateway.data_dir import is_held
 from gateway.database import DatabaseError
 from gateway.listeners import cannot_listen
 from gateway.postgres_errors import EmbeddedPostgresError
@@ -53,6 +54,8 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
             is_served = await Operations(connection).is_served()
     except (CommandError, DatabaseError, EmbeddedPostgresError) as error:
         findings.append(fail("the database cannot be examined", str(error)))
+        # The database cannot tell who runs; of a private one, the folder can.
+        is_served = config.database.url is None and is_held(Path(config.data_dir))
     findings += listeners(config, is_served=is_served)
     if options.json:
         print_json(findings)

@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from gateway.data_dir import DataDirLock, is_held
 from queue_core.store import diagnosis
 from queue_core.store.findings import Finding, Level
 from queue_core.store.migration import upgrade
@@ -46,6 +47,33 @@ def test_a_database_out_of_reach_fails(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "FAIL the database cannot be examined\n     -> database.url: 127.0.0.1:1" in done.stdout
     assert "secret" not in done.stdout
+
+
+def test_a_private_database_that_is_down_is_named_and_its_gateway_is_not_mistaken(
+    tmp_path: Path,
+) -> None:
+    """What a gateway looks like whose PostgreSQL has just ended: it has the folder and the port."""
+    (tmp_path / "postgres").mkdir()
+    (tmp_path / "postgres.port").write_text("1")
+    (tmp_path / "postgres.password").write_text("secret")
+    lock = DataDirLock(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        environ = {
+            "HOWDAH_DATA_DIR": str(tmp_path),
+            "HOWDAH_LISTENERS__AMQP__PORT": str(taken.getsockname()[1]),
+        }
+        lock.acquire()
+        try:
+            done = howdah("doctor", environ=environ)
+        finally:
+            lock.release()
+    assert done.returncode == 1
+    assert "-> the private PostgreSQL in data_dir (127.0.0.1:1/howdah) cannot" in done.stdout
+    assert "starts it again by itself" in done.stdout
+    assert "database.url" not in done.stdout
+    assert "another program" not in done.stdout
+    assert "listeners: the gateway is running" in done.stdout
+    assert not is_held(tmp_path)
 
 
 def test_a_schema_that_is_missing_fails_with_the_command_that_makes_it(database_url: str) -> None:
