@@ -25,6 +25,28 @@ MOST_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """What a protocol's machine read: a login begins. Whoever carries the bytes takes the step, and
+    tells the machine what came of it."""
+
+    mechanism: str
+    response: bytes
+
+    def __repr__(self) -> str:
+        return f"Begin({self.mechanism})"  # the response may be a password
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The same login's next step; then the same."""
+
+    response: bytes
+
+    def __repr__(self) -> str:
+        return "Continue()"
+
+
+@dataclass(frozen=True, slots=True)
 class Challenge:
     """The client has to answer this."""
 

@@ -13,14 +13,14 @@ from typing import Final, cast
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
-from protocols.amqp091.handshake import Begin, Continue, OpenVhost, State, UpdateSecret
+from protocols.amqp091.handshake import OpenVhost, State, UpdateSecret
 from protocols.amqp091.machine import Command, Machine, Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services
 from queue_core.auth import PLAIN, Credentials, Peer
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.logins import Challenge, Login
+from queue_core.logins import Begin, Challenge, Continue, Login
 
 log = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from protocols.amqp091.tables import decode_table
 from protocols.amqp091.terms import Tuning
 from queue_core.auth import PLAIN
 from queue_core.errors import AccessRefused
+from queue_core.logins import Begin
 
 AMQPLAIN: Final = "AMQPLAIN"
 
@@ -84,27 +85,6 @@ def step(table: Transitions, state: State, method: Method) -> State:
         raise Amqp091Error(
             ReplyCode.CHANNEL_ERROR, f"{type(method).__name__} while {state.name}"
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Log it in by this mechanism, then call `authenticated`, `challenged` or `refused`."""
-
-    mechanism: str
-    response: bytes
-
-    def __repr__(self) -> str:
-        return f"Begin({self.mechanism})"  # the response may be a password
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """The same login's next step; then call the same."""
-
-    response: bytes
-
-    def __repr__(self) -> str:
-        return "Continue()"
 
 
 @dataclass(frozen=True, slots=True)

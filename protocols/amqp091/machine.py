@@ -41,8 +41,6 @@ from protocols.amqp091.frames import (
 )
 from protocols.amqp091.handshake import (
     RECEIVED,
-    Begin,
-    Continue,
     OpenVhost,
     State,
     UpdateSecret,
@@ -83,6 +81,7 @@ from protocols.amqp091.terms import Services, Terms, Tuning
 from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery
 from queue_core.errors import AccessRefused, CoreError
+from queue_core.logins import Begin, Continue
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from queue_core.vhost import Vhost
 

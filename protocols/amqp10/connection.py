@@ -14,12 +14,12 @@ from typing import Any, Final, cast
 
 from protocols.amqp10.errors import INTERNAL_ERROR, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Begin, Sasl, State, Wish
+from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services
 from queue_core.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.logins import Challenge, Login
+from queue_core.logins import Begin, Challenge, Login
 
 log = logging.getLogger(__name__)
 

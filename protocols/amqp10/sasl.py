@@ -8,13 +8,13 @@ wish to the shared seam, in as many steps as the mechanism takes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from protocols.amqp10.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, Amqp10Error
 from protocols.amqp10.types import Array, Described, Malformed, UByte, ULong, decode, encode
 from queue_core.errors import AccessRefused
+from queue_core.logins import Begin, Continue
 
 HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
@@ -43,27 +43,6 @@ AWAITED: Final = {
     State.AWAITING_RESPONSE: (RESPONSE, "sasl-response"),
 }
 """Where a frame may come, and which one: nothing else is legal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Log it in by this mechanism, then call `accept`, `challenge` or `refuse`."""
-
-    mechanism: str
-    response: bytes
-
-    def __repr__(self) -> str:
-        return f"Begin({self.mechanism})"  # the response may be a password
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """The same login's next step; then call the same."""
-
-    response: bytes
-
-    def __repr__(self) -> str:
-        return "Continue()"
 
 
 Wish = Begin | Continue

@@ -14,7 +14,7 @@ from protocols.amqp091.content import encode_properties
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import CONTENT
 from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
-from protocols.amqp091.handshake import Begin, Continue, OpenVhost, UpdateSecret
+from protocols.amqp091.handshake import OpenVhost, UpdateSecret
 from protocols.amqp091.machine import Command, Machine, Perform
 from protocols.amqp091.methods import (
     BasicPublish,
@@ -30,7 +30,7 @@ from queue_core.agenda import Agenda
 from queue_core.auth import PLAIN, Action, Auth, Credentials, Identity, Peer, Resource
 from queue_core.counters import Counters
 from queue_core.errors import AccessRefused, CoreError, VhostNotFound
-from queue_core.logins import Challenge, Login
+from queue_core.logins import Begin, Challenge, Continue, Login
 from queue_core.queues import House
 from queue_core.ready import Budget
 from queue_core.units import Unit
