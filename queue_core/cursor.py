@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Final
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal, Policy
+from queue_core.delays import Delays
 from queue_core.errors import CoreError, DeliveryFailed
+from queue_core.history import History
 from queue_core.intervals import Intervals
 from queue_core.message import Amendment
 from queue_core.outcomes import FAILED, Outcome, Verdict
@@ -41,28 +42,23 @@ class Cursor:
     __slots__ = (
         "_again",
         "_came_back",
-        "_delayed",
-        "_delayed_entries",
+        "_delays",
         "_draining",
         "_due",
-        "_excluded",
         "_is_due_watched",
         "_is_unfinished",
         "_line",
         "_looks",
         "_pumping",
-        "_released",
         "_selections",
         "ack_timeout",
-        "amendments",
-        "begun",
         "budget",
         "clock",
         "consumers",
         "counters",
         "delivery_limit",
-        "failures",
         "group",
+        "history",
         "in_flight",
         "journal",
         "lease",
@@ -109,27 +105,16 @@ class Cursor:
         # lease is committed.
         self.lease = lease
         self.lease_asked = lease
-        self.failures = failures if failures is not None else {}
+        self.history = History(failures)
         self.single_active = single_active
         self.delivery_limit = delivery_limit
         self.ack_timeout = ack_timeout  # seconds that a consumer has to settle
         self.requeues = requeues  # False: a stream, or a queue that is gone: nothing comes back
         self.consumers: list[Consumer] = []
         self.in_flight = 0
-        # Offsets whose delivery was begun and must be completed: they do not expire any more.
-        self.begun: set[int] = set()
         self.seq = 0  # rows written since the last full one
         self._line = Line()
-        # What consumers added to messages that they gave back: how often, and all of it, encoded.
-        # All of these are flagged as redelivered or have failed.
-        self.amendments: dict[int, tuple[int, bytes | None]] = {}
-        # flagged as redelivered, not counted; a count of 0 is how the journal says the same
-        self._released = {offset for offset, count in self.failures.items() if count == 0}
-        self._delayed: list[tuple[float, int]] = []
-        # Entries that wait for their time; of those that memory has no room for, only what the
-        # order needs to know: priority and size.
-        self._delayed_entries: dict[int, Entry | tuple[int, int]] = {}
-        self._excluded: dict[int, set[Consumer]] = {}
+        self._delays = Delays()
         self._draining: list[Consumer] = []
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
         self._is_due_watched = False
@@ -183,17 +168,10 @@ class Cursor:
         self.consumers.remove(consumer)
         if consumer.selection is not None:
             self._selections.remove(consumer.selection)
-        if self._excluded:
-            self._admit(consumer)
+        if self.history.barred:
+            self.history.admit(consumer)
         if self.single_active and self.active is not None:
             self.stand_in_line(self.active)
-
-    def _admit(self, consumer: Consumer) -> None:
-        """It has left: nothing need be remembered of what it could not take."""
-        for offset in [o for o, barred in self._excluded.items() if consumer in barred]:
-            self._excluded[offset].remove(consumer)
-            if not self._excluded[offset]:
-                del self._excluded[offset]
 
     def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
         """The consumer is gone: what it had comes back."""
@@ -252,8 +230,7 @@ class Cursor:
             if consumer.selection is not None:
                 is_empty = consumer.selection.is_done
             else:
-                barred = sum(consumer in others for others in self._excluded.values())
-                is_empty = count <= barred
+                is_empty = count <= self.history.count_barred(consumer)
             is_idle = self.single_active and consumer is not self.active
             if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
                 consumer.on_drained = None
@@ -263,7 +240,7 @@ class Cursor:
 
     def _hand_out(self) -> None:
         now = self.clock()
-        if self._delayed and self._delayed[0][0] <= now:
+        if self._delays.next_time <= now:
             self._end_delays(now)
         if len(self.consumers) == 1 and self._hand_out_run(self.consumers[0], now):
             return
@@ -274,7 +251,7 @@ class Cursor:
             if consumer is None:
                 break
             entry = self._take(consumer, now)
-            if entry is None and (self._excluded or self._selections):  # another may be asked
+            if entry is None and (self.history.barred or self._selections):  # another may be asked
                 self._line.leave(consumer)
                 passed.append(consumer)
                 continue
@@ -309,10 +286,7 @@ class Cursor:
             or consumer.auto_settle
             or consumer.selection is not None
             or self.ack_timeout is not None
-            or self.failures
-            or self._released
-            or self._excluded
-            or self.begun
+            or self.history
             or not consumer.has_credit()
         ):
             return False
@@ -348,11 +322,11 @@ class Cursor:
     def _delivery(self, entry: Entry, consumer: Consumer) -> Delivery:
         offset = entry.offset
         redelivered, failures = False, 0
-        if offset < self.recovered_mark or self.failures or self._released:
-            failures = self.failures.get(offset, 0)
+        if offset < self.recovered_mark or self.history:
+            failures = self.history.failures.get(offset, 0)
             if failures == 0 and offset < self.recovered_mark:
                 failures = 1  # it was, or may have been, in somebody's hands when the gateway died
-            redelivered = failures > 0 or offset in self._released
+            redelivered = failures > 0 or offset in self.history.released
         delivery = Delivery(entry, consumer, redelivered, failures)
         consumer.credit -= 1
         if consumer.shared is not None:
@@ -409,7 +383,7 @@ class Cursor:
                 self.ready.give_back(entry)
                 self._ask_lease(entry.offset)
                 break
-            elif self._excluded and consumer in self._excluded.get(entry.offset, ()):
+            elif self.history.is_barred(entry.offset, consumer):
                 passed_over.append(entry)
             else:
                 found = entry
@@ -421,7 +395,7 @@ class Cursor:
 
     def has_expired(self, entry: Entry, now: float) -> bool:
         """It may not be handed out any more. One whose delivery was begun never expires."""
-        if self.begun and entry.offset in self.begun:
+        if entry.offset in self.history.begun:
             entry.expires_at = None
             return False
         return entry.expires_at is not None and entry.expires_at <= now
@@ -436,7 +410,7 @@ class Cursor:
             is_expired = self.has_expired(entry, now)
             not_before = entry.not_before or 0.0
             if not is_expired and not_before <= now:
-                if self._excluded and consumer in self._excluded.get(entry.offset, ()):
+                if self.history.is_barred(entry.offset, consumer):
                     continue
                 if not selection.accepts(entry.message):
                     self._pass_by(entry)
@@ -496,15 +470,15 @@ class Cursor:
         self.journal.note(self)
 
     def _note_flags(self, journal: Journal) -> None:
-        mark = self.recovered_mark
+        mark, history = self.recovered_mark, self.history
         suspects = {
             *self.ready.offsets_below(mark),
-            *(o for o in self._delayed_entries if o < mark),
+            *(offset for offset in self._delays.offsets() if offset < mark),
         }
         delays = self.delays()  # the same rows as before, if those are not written yet
-        for offset in suspects - self.failures.keys():
+        for offset in suspects - history.failures.keys():
             journal.note_failure(self, offset, 1, delays.get(offset), "")
-        for offset in self._released - suspects - self.failures.keys():
+        for offset in history.released - suspects - history.failures.keys():
             journal.note_failure(self, offset, 0, delays.get(offset), "")
 
     def on_lease(self, lease: int) -> None:
@@ -513,40 +487,36 @@ class Cursor:
             self.lease = lease
 
     def _end_delays(self, now: float) -> None:
-        while self._delayed and self._delayed[0][0] <= now:
-            _, offset = heappop(self._delayed)
-            entry = self._delayed_entries.pop(offset, None)
-            if isinstance(entry, Entry):
-                entry.not_before = None
-                self._give_back(entry)
-            elif entry is not None:
-                priority, size = entry
+        for offset, kept in self._delays.take_due(now):
+            if isinstance(kept, Entry):
+                kept.not_before = None
+                self._give_back(kept)
+            else:
+                priority, size = kept
                 self.ready.give_back_offset(offset, priority, size)
-                is_changed = offset in self.amendments
+                is_changed = offset in self.history.amendments
                 for selection in self._selections:
                     selection.on_returned_offset(offset, priority, is_changed=is_changed)
-        if self._delayed:
-            self.policy.on_delayed(self, self._delayed[0][0])
+        if self._delays:
+            self.policy.on_delayed(self, self._delays.next_time)
 
     def _delay(self, entry: Entry, when: float) -> None:
-        if not self._delayed or when < self._delayed[0][0]:  # the others wait behind the first
+        if when < self._delays.next_time:  # the others wait behind the first
             self.policy.on_delayed(self, when)
-        heappush(self._delayed, (when, entry.offset))
+        kept: Entry | tuple[int, int] = entry
         if self.queue_id and not self.budget.has_room():
             self._release_memory(entry)
-            kept: Entry | tuple[int, int] = (entry.message.priority or 0, entry.message.size())
-        else:
-            kept = entry
-        self._delayed_entries[entry.offset] = kept
+            kept = entry.message.priority or 0, entry.message.size()
+        self._delays.add(when, entry.offset, kept)
 
     def delays(self) -> dict[int, float]:
         """Until when those wait that came back for later."""
-        returned = self.failures.keys() | self._released
-        return {offset: when for when, offset in self._delayed if offset in returned}
+        times, returned = self._delays.times(), self.history.returned()
+        return {offset: when for offset, when in times.items() if offset in returned}
 
     @property
     def delayed_count(self) -> int:
-        return len(self._delayed_entries)
+        return len(self._delays)
 
     # --- settling
 
@@ -565,7 +535,8 @@ class Cursor:
         offsets: list[int] = []
         credits: dict[Consumer, int] = {}
         freed = 0
-        has_notes = bool(self.failures or self._released or self._excluded or self.begun)
+        history = self.history
+        has_history = bool(history)
         for delivery in deliveries:
             if not delivery.is_open:
                 continue
@@ -575,8 +546,8 @@ class Cursor:
             credits[consumer] = credits.get(consumer, 0) + 1
             offsets.append(offset)
             freed += len(message.body) + len(message.native) + ENTRY_OVERHEAD
-            if has_notes:
-                self._forget_notes(offset)
+            if has_history:
+                history.forget(offset)
             if self._due:
                 self._due.pop(delivery, None)
         if not offsets:
@@ -623,18 +594,16 @@ class Cursor:
         elif verdict.outcome is Outcome.REJECTED:
             self.policy.on_rejected(self, entry, verdict.reason)
         elif verdict.outcome is Outcome.RELEASED:
-            self._released.add(offset)
+            self.history.released.add(offset)
             if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
                 until = self.clock() + verdict.delay if verdict.delay > 0 else None
                 if verdict.amendment is None:
-                    # nothing is added, but the row must be another one than the last time's
-                    number, known = self.amendments.get(offset, (0, None))
-                    self.amendments[offset] = number + 1, known
+                    self.history.renew(offset)
                 self.journal.note_failure(self, offset, delivery.failures, until, "")
             self._return(delivery, verdict)
         else:
             count = delivery.failures + 1
-            self.failures[offset] = count
+            self.history.failures[offset] = count
             if self.delivery_limit is not None and count > self.delivery_limit:
                 self.policy.on_exhausted(self, entry)
                 return
@@ -656,12 +625,11 @@ class Cursor:
             delivery.entry = Entry(
                 after, entry.options, entry.expires_at, entry.not_before, entry.offset
             )
-            number, known = self.amendments.get(entry.offset, (0, None))
-            self.amendments[entry.offset] = number + 1, amendment.encode(known)
+            self.history.amend(entry.offset, amendment.encode)
 
     def _return(self, delivery: Delivery, verdict: Verdict) -> None:
         if verdict.undeliverable_here and not delivery.consumer.is_closed:
-            self._excluded.setdefault(delivery.offset, set()).add(delivery.consumer)
+            self.history.bar(delivery.offset, delivery.consumer)
         if verdict.delay > 0:
             self._delay(delivery.entry, self.clock() + verdict.delay)
         else:
@@ -672,7 +640,7 @@ class Cursor:
     def take_back(self, entry: Entry, *, was_delivered: bool = False) -> None:
         """An entry that was on its way elsewhere could not go."""
         if was_delivered:
-            self._released.add(entry.offset)
+            self.history.released.add(entry.offset)
         self._give_back(entry)
         self.pump()
 
@@ -680,7 +648,7 @@ class Cursor:
         """It is ready, for whoever wants it."""
         self.ready.give_back(entry)
         if self._selections:
-            is_changed = entry.offset in self.amendments
+            is_changed = entry.offset in self.history.amendments
             for selection in self._selections:
                 selection.on_returned(entry, is_changed=is_changed)
 
@@ -691,16 +659,7 @@ class Cursor:
 
     def _forget(self, entry: Entry) -> None:
         self._release_memory(entry)
-        self._forget_notes(entry.offset)
-
-    def _forget_notes(self, offset: int) -> None:
-        if self.begun:
-            self.begun.discard(offset)
-        if self.failures or self._released or self._excluded:
-            self.failures.pop(offset, None)
-            self.amendments.pop(offset, None)
-            self._released.discard(offset)
-            self._excluded.pop(offset, None)
+        self.history.forget(entry.offset)
 
     def _release_memory(self, entry: Entry) -> None:
         if self.queue_id:
@@ -714,32 +673,19 @@ class Cursor:
 
     def purge(self) -> int:
         """Drops all that is ready or delayed; what is in flight stays with its consumers."""
-        count = self.ready.count() + len(self._delayed_entries)
-        ranges = self.ready.clear() + [(o, o + 1) for o in self._delayed_entries]
+        delayed = self._delays.offsets()
+        count = self.ready.count() + len(delayed)
+        ranges = self.ready.clear() + [(offset, offset + 1) for offset in delayed]
         for selection in self._selections:
             selection.clear()
-        for entry in self._delayed_entries.values():
-            if isinstance(entry, Entry):
-                self._release_memory(entry)
-        self._delayed.clear()
-        self._delayed_entries.clear()
-        self._forget_ranges(ranges)
+        for entry in self._delays.clear():
+            self._release_memory(entry)
+        self.history.forget_all(Intervals(ranges))
         if self.journal is not None and ranges:
             for start, end in ranges:
                 self.settled.mark_range(start, end)
             self.journal.note(self)
         return count
-
-    def _forget_ranges(self, ranges: list[tuple[int, int]]) -> None:
-        gone = Intervals(ranges)
-        for offset in [o for o in self.failures if o in gone]:
-            del self.failures[offset]
-        for offset in [o for o in self.amendments if o in gone]:
-            del self.amendments[offset]
-        for offset in [o for o in self._excluded if o in gone]:
-            del self._excluded[offset]
-        self._released -= {offset for offset in self._released if offset in gone}
-        self.begun -= {offset for offset in self.begun if offset in gone}
 
     def end(self, reason: CoreError) -> None:
         """The queue is gone: every consumer is told."""

@@ -428,7 +428,7 @@ class Sessions:
             if stored is None or record.queue_id != stored.log.queue_id:
                 continue
             if record.state and record.offset is not None:
-                stored.cursor.begun.add(record.offset)
+                stored.cursor.history.begun.add(record.offset)
 
     def _left(self, key: ClientKey) -> float | None:
         """How long a session will still be there, in seconds; None: for ever."""

@@ -105,7 +105,7 @@ class StoredSink:
         self._unrecorded.discard(flight)
         delivery = flight.delivery
         if delivery is not None and flight.state is Sent.AWAITS_PUBREC:
-            delivery.consumer.cursor.begun.add(delivery.offset)  # [MQTT-4.3.3-7]
+            delivery.consumer.cursor.history.begun.add(delivery.offset)  # [MQTT-4.3.3-7]
         line = self.line
         while line and line[0] not in self._unrecorded:
             self._deliverer.send(line.pop(0))

@@ -38,9 +38,9 @@ class Checkpoint:
             for offset in [offset for offset in found if offset in cursor.settled]:
                 del found[offset]
             delays = found | cursor.delays()
-            amendments = cursor.amendments
+            amendments = cursor.history.amendments
             unfailed = dict.fromkeys((*delays, *amendments), 0)
-            for offset, count in ({**unfailed, **cursor.failures}).items():
+            for offset, count in ({**unfailed, **cursor.history.failures}).items():
                 until, added = delays.get(offset), amendments.get(offset)
                 row = statements.redelivery_row(queue_id, offset, count, until, "", added)
                 failures.append(row)

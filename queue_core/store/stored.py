@@ -72,9 +72,9 @@ class QueueStore:
             chunk = await self._reader.read_range(queue.log, at, end, max(limit, 100))
             if not chunk:
                 break
-            if isinstance(queue, ClassicQueue) and queue.cursor.amendments:
+            if isinstance(queue, ClassicQueue) and queue.cursor.history.amendments:
                 for entry in chunk:
-                    self._reader.amend(entry, queue.cursor.amendments)
+                    self._reader.amend(entry, queue.cursor.history.amendments)
             found += [entry for entry in chunk if entry.offset not in settled]
             at = chunk[-1].offset + 1
         return found[:limit]
@@ -141,8 +141,8 @@ class QueueStore:
             failures=None if found is None else found.failures.get(log.queue_id),
         )
         if found is not None:
-            queue.cursor.amendments.update(found.amendments.get(log.queue_id, {}))
-        source.amendments = queue.cursor.amendments
+            queue.cursor.history.amendments.update(found.amendments.get(log.queue_id, {}))
+        source.amendments = queue.cursor.history.amendments
         return queue
 
     async def _restore_priorities(

@@ -113,7 +113,12 @@ class Writer:
         self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
     ) -> None:
         self._failures[cursor.queue_id, offset] = statements.redelivery_row(
-            cursor.queue_id, offset, count, not_before, reason, cursor.amendments.get(offset)
+            cursor.queue_id,
+            offset,
+            count,
+            not_before,
+            reason,
+            cursor.history.amendments.get(offset),
         )
         self._wake.set()
 

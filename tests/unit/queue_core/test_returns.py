@@ -88,7 +88,7 @@ def test_consumers_that_left_are_not_remembered_for_what_they_could_not_take() -
         basket, consumer = scene.consume(credit=2, replenish=False)
         scene.cursor.settle(basket.open, NOT_HERE)
         consumer.close(RELEASED)
-    assert not scene.cursor._excluded
+    assert not scene.cursor.history.barred
 
 
 def test_a_consumer_that_settles_after_its_end_is_not_remembered_either() -> None:
@@ -97,7 +97,7 @@ def test_a_consumer_that_settles_after_its_end_is_not_remembered_either() -> Non
     basket, consumer = scene.consume()
     consumer.cancel()
     scene.cursor.settle(basket.open, NOT_HERE)
-    assert not scene.cursor._excluded
+    assert not scene.cursor.history.barred
 
 
 def test_who_is_still_there_is_not_asked_again() -> None:
@@ -116,11 +116,11 @@ def test_what_was_begun_is_forgotten_with_what_is_purged() -> None:
     scene = Scene()
     scene.arrive(1)
     basket, consumer = scene.consume()
-    scene.cursor.begun.add(0)
+    scene.cursor.history.begun.add(0)
     consumer.close(RELEASED)
     assert basket.offsets == [0]
     assert scene.cursor.purge() == 1
-    assert not scene.cursor.begun
+    assert not scene.cursor.history.begun
 
 
 def test_an_orderly_end_keeps_the_time_that_a_message_waits_for() -> None:
