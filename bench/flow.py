@@ -53,6 +53,7 @@ class Spec:
     is_settled: bool = False  # AMQP 1.0: nobody answers for a message, and nobody receives it
     prefetch: int = 500
     source: str = "bench/topic"  # the topic, routing key or address to publish to
+    topics: int = 1  # MQTT: with more than one, each message goes to another level below the source
     target: str = "bench/topic"  # the filter, queue or address to consume from
     properties: bool = False  # MQTT 5: with a content type and a user property
     queue: str = ""  # made over AMQP 0.9.1 before the run, and deleted after it

@@ -56,7 +56,7 @@ def dial(port: int, client_id: str) -> socket.socket:
 
 def publish_frames(spec: Spec, publisher: int) -> Bytes:
     """A ring of PUBLISH packets."""
-    topic = spec.source.encode()
+    topic = f"{spec.source}/000".encode() if spec.topics > 1 else spec.source.encode()
     remaining = 2 + len(topic) + (2 if spec.qos else 0) + spec.payload
     head = bytes([PUBLISH | spec.qos << 1]) + varint(remaining)
     head += struct.pack("!H", len(topic)) + topic
@@ -64,6 +64,9 @@ def publish_frames(spec: Spec, publisher: int) -> Bytes:
     ring = spec.ring(length)
     rows = np.zeros((ring, length), np.uint8)
     rows[:, : len(head)] = np.frombuffer(head, np.uint8)
+    if spec.topics > 1:
+        levels = b"".join(b"%03d" % (i % spec.topics) for i in range(ring))
+        rows[:, len(head) - 3 : len(head)] = np.frombuffer(levels, np.uint8).reshape(-1, 3)
     at = length - spec.payload
     if spec.qos:
         ids = np.arange(1, ring + 1).astype(">u2")

@@ -331,6 +331,8 @@ def load_text(scenario: Scenario) -> str:
         parts.append(f"at most {spec.outstanding:,} unconfirmed")
     if spec.consume != "mqtt" and not spec.is_settled:
         parts.append(f"prefetch {spec.prefetch}")
+    if spec.topics > 1:
+        parts.append(f"{spec.topics} topics in turn")
     if spec.is_paired:
         parts.append(f"{spec.publishers} publishers, each with a queue and a consumer of its own")
     if spec.bystanders:

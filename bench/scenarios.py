@@ -189,6 +189,16 @@ MQTT: Final = tuple(
     )
 )
 
+MANY_TOPICS: Final = tuple(
+    Scenario(
+        f"mqtt-topics-qos{qos}",
+        f"MQTT QoS {qos}, clean sessions, 1:1, each message to another of 500 topics",
+        MQTT_BROKERS[:3],
+        Spec(qos=qos, topics=500, target="bench/topic/+", outstanding=500 if qos else 0),
+    )
+    for qos in (0, 1)
+)
+
 AMQP: Final = (
     Scenario(
         "amqp091-transient",
@@ -393,4 +403,6 @@ STORES: Final = (
     ),
 )
 
-SCENARIOS: Final = {each.name: each for each in (*MQTT, *AMQP, *MIXED, *TIMES, *IDLE, *STORES)}
+SCENARIOS: Final = {
+    each.name: each for each in (*MQTT, *MANY_TOPICS, *AMQP, *MIXED, *TIMES, *IDLE, *STORES)
+}
