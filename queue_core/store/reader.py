@@ -13,7 +13,6 @@ from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.log import Log
 from queue_core.message import utc
-from queue_core.ready import LEAST
 from queue_core.store.ownership import AWAY
 from queue_core.store.rows import READ, Forms, entries_from_rows
 
@@ -28,25 +27,20 @@ RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
 def range_statement(segment: int) -> str:
-    return (
-        f"SELECT {COLUMNS} FROM howdah.message_{segment} "
-        'WHERE queue_id = $1 AND "offset" >= $2 AND "offset" < $3 ORDER BY "offset" LIMIT $4'
-    )
-
-
-def fits_statement(segment: int) -> str:
-    """Of the rows that the range statement would give: how many there are, and how many come before
-    so many bytes are full. Sizes are known without reading the bodies."""
+    """Rows of a range, so many at most, and no more once so many bytes are full. Sizes are known
+    without reading the bodies."""
     return f"""
-        SELECT count(*) AS found, count(*) FILTER (WHERE f.before < $5) AS fitting FROM (
-            SELECT sum(s.size) OVER (ORDER BY s."offset") - s.size AS before FROM (
-                SELECT m."offset", coalesce(octet_length(m.native), 0)
+        SELECT {COLUMNS} FROM (
+            SELECT s.*, sum(s.size) OVER (ORDER BY s."offset" ROWS UNBOUNDED PRECEDING) - s.size
+                AS before FROM (
+                SELECT {COLUMNS}, coalesce(octet_length(m.native), 0)
                     + coalesce(octet_length(m.body), (
                         SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
                         WHERE b.id = m.body_id), 0) AS size
                 FROM howdah.message_{segment} m
                 WHERE m.queue_id = $1 AND m."offset" >= $2 AND m."offset" < $3
                 ORDER BY m."offset" LIMIT $4) s) f
+        WHERE f.before < $5 ORDER BY f."offset"
     """
 
 
@@ -95,21 +89,20 @@ class Reader:
             for segment in each.segments_of(start, end):
                 if segment not in each.spans:
                     raise asyncpg.UndefinedTableError(f"segment {segment} was dropped meanwhile")
-                if len(found) >= limit and found[limit - 1].offset < each.spans[segment][0]:
+                first = each.spans[segment][0]
+                if first >= end or (len(found) >= limit and found[limit - 1].offset < first):
                     continue  # all in it comes later than what we have
-                where = (each.queue_id, start, end, limit)
-                is_cut = False
-                if limit > LEAST:
-                    counted = await connection.fetchrow(fits_statement(segment), *where, room)
-                    assert counted is not None  # a count has one row
-                    if counted["fitting"] < counted["found"]:
-                        is_cut, where = True, (*where[:3], max(1, counted["fitting"]))
-                rows = await connection.fetch(range_statement(segment), *where)
+                rows = await connection.fetch(
+                    range_statement(segment), each.queue_id, start, end, limit, max(room, 1)
+                )
                 more = await self._entries(connection, segment, rows)
                 found = _merged(found, more)
-                room -= sum(entry.message.size() for entry in more)
-                if is_cut:
-                    limit = min(limit, len(found))  # the rest another time
+                room -= sum([entry.message.size() for entry in more])
+                if more and room <= 0:
+                    # What comes after its last one is for another time, in every segment: offsets
+                    # that were carried forward lie between those of others.
+                    end = more[-1].offset + 1
+                    found = [entry for entry in found if entry.offset < end]
         del found[limit:]
         self._counters.read_back += len(found)
         return found

@@ -1,0 +1,73 @@
+"""What is read back in pieces is complete, also where offsets lie in several segments."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from queue_core.consumers import Entry
+from queue_core.counters import Counters
+from queue_core.message import Message
+from queue_core.store import reader
+from queue_core.store.reader import Reader
+
+SIZE = 100
+
+
+class Shelf:
+    """Segments with offsets, which answers the range statement as PostgreSQL does."""
+
+    def __init__(self, **segments: list[int]) -> None:
+        self.segments = {int(name.removeprefix("s")): kept for name, kept in segments.items()}
+        self.spans = {number: (kept[0], kept[-1]) for number, kept in self.segments.items()}
+        self.queue_id = 1
+
+    def segments_of(self, start: int, end: int) -> list[int]:
+        return sorted(self.segments)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Shelf]:
+        yield self
+
+    async def fetch(
+        self, statement: str, queue: int, start: int, end: int, limit: int, room: int
+    ) -> list[tuple[int, int]]:
+        (segment,) = (n for n in self.segments if f"howdah.message_{n} " in statement)
+        offsets = [each for each in self.segments[segment] if start <= each < end][:limit]
+        return [(offset, 0) for i, offset in enumerate(offsets) if i * SIZE < room]
+
+
+class PlainReader(Reader):
+    async def _entries(self, connection: Any, segment: int, rows: list[Any]) -> list[Entry]:
+        return [Entry(Message(bytes(SIZE), ""), offset=offset) for offset, _ in rows]
+
+
+@pytest.mark.parametrize("room", [1, 150, 350, 10_000])
+@pytest.mark.parametrize(
+    "shelf",
+    [
+        Shelf(s1=[0, 1, 2, 3, 4, 5, 6, 7]),
+        Shelf(s1=[3, 4, 5, 6], s2=[0, 1, 2, 7]),
+        Shelf(s1=[1, 3, 5, 7], s2=[0, 2, 4, 6]),
+        Shelf(s1=[5, 6, 7], s2=[2, 3, 4], s3=[0, 1]),
+    ],
+    ids=["one", "some were carried forward", "in turn", "backwards"],
+)
+async def test_nothing_is_passed_over_where_a_chunk_is_cut(
+    monkeypatch: pytest.MonkeyPatch, shelf: Shelf, room: int
+) -> None:
+    monkeypatch.setattr(reader, "CHUNK_BYTES", room)
+    pool: Any = shelf
+    plain = PlainReader(pool, SimpleNamespace(), Counters())  # type: ignore[arg-type]
+    log: Any = shelf
+    found: list[int] = []
+    while len(found) < 8:
+        start = found[-1] + 1 if found else 0
+        entries = await plain.read_range(log, start, 8, 5)
+        assert entries, "no progress"
+        found += [entry.offset for entry in entries]
+    assert found == list(range(8))
