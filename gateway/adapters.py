@@ -108,7 +108,7 @@ class Adapters:
 
 
 def mqtt_settings(config: Config) -> MqttSettings:
-    listener = config.listeners.mqtt_ws
+    listener, chosen = config.listeners.mqtt_ws, config.mqtt
     return MqttSettings(
         max_message_size=config.broker.max_message_size,
         max_qos=config.broker.max_qos,
@@ -117,6 +117,14 @@ def mqtt_settings(config: Config) -> MqttSettings:
         max_inflight=config.session.max_inflight_messages,
         pends_overflow=config.session.inflight_overflow == "pending",
         pending_queue_size=config.session.pending_queue_size,
+        topic_alias_maximum=chosen.topic_alias_maximum,
+        max_keep_alive=int(chosen.max_keep_alive),
+        max_session_expiry=chosen.max_session_expiry,
+        retained_messages=chosen.retained_messages,
+        wildcard_subscriptions=chosen.wildcard_subscriptions,
+        shared_subscriptions=chosen.shared_subscriptions,
+        subscription_identifiers=chosen.subscription_identifiers,
+        server_reference=chosen.server_reference,
         max_subscriptions=config.session.max_subscriptions,
         max_topic_levels=config.broker.max_topic_levels,
         certificate_login=config.auth.mqtt_certificate_login,

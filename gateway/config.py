@@ -21,6 +21,7 @@ from gateway.quantities import Duration, Size
 __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 
 KIB, MIB = 1024, 1024 * 1024
+LONGEST_KEEP_ALIVE: Final = 65_535  # seconds; MQTT writes it in two bytes
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,6 +191,57 @@ class Session(Section, frozen=True, kw_only=True):
     ] = 1000
 
 
+class Mqtt(Section, frozen=True, kw_only=True):
+    """What is set to false or bounded here is told to 5.0 clients in CONNACK, and enforced."""
+
+    max_keep_alive: Annotated[
+        Duration,
+        Meta(
+            description="longest keep alive of a 5.0 client, in whole seconds; 0s: what it asks "
+            "for, as 3.x clients always get: they cannot be told of another"
+        ),
+    ] = Duration(0)
+    max_session_expiry: Annotated[
+        Duration | None,
+        Meta(
+            extra={"min": Duration(1)},
+            description="how long a session outlives its connection at most; null: as long as the "
+            "client asks for",
+        ),
+    ] = None
+    topic_alias_maximum: Annotated[
+        int,
+        Meta(ge=0, le=65_535, description="topic aliases in each direction of a connection"),
+    ] = 100
+    retained_messages: Annotated[
+        bool,
+        Meta(
+            description="whether clients may retain messages; false: doing so ends the connection "
+            "with 0x9A, and what was retained before is not sent"
+        ),
+    ] = True
+    wildcard_subscriptions: Annotated[
+        bool, Meta(description="filters with + and #; false: they are refused with 0xA2")
+    ] = True
+    shared_subscriptions: Annotated[
+        bool, Meta(description="$share/ filters; false: they are refused with 0x9E")
+    ] = True
+    subscription_identifiers: Annotated[
+        bool, Meta(description="in SUBSCRIBE; false: they are refused with 0xA1")
+    ] = True
+    server_reference: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^[!-~]{1,255}$",
+                description="another server, such as other.example:1883: 5.0 clients that this one "
+                "cannot serve, or that are connected when it shuts down, are sent there with 0x9C",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class Retained(Section, frozen=True, kw_only=True):
     max_topics: Annotated[
         int,
@@ -284,6 +336,7 @@ class Config(Section, frozen=True, kw_only=True):
     auth: Auth = Auth()
     broker: Broker = Broker()
     session: Session = Session()
+    mqtt: Mqtt = Mqtt()
     retained: Retained = Retained()
     amqp091: Amqp091 = Amqp091()
     amqp10: Amqp10 = Amqp10()
@@ -360,6 +413,12 @@ def _listener_problems(listeners: Listeners) -> list[str]:
 
 def _broker_problems(config: Config) -> list[str]:
     problems = []
+    keep_alive = config.mqtt.max_keep_alive
+    if keep_alive % 1 or keep_alive > LONGEST_KEEP_ALIVE:
+        problems.append(
+            f"mqtt.max_keep_alive: expected whole seconds up to {LONGEST_KEEP_ALIVE}s, "
+            f"got {keep_alive}"
+        )
     broker, storage = config.broker, config.storage
     if broker.fan_out_workers and not broker.async_fan_out:
         problems.append("broker.fan_out_workers: needs async_fan_out: true")

@@ -3,12 +3,14 @@
 from hypothesis import HealthCheck, settings
 
 from tests.gateway_process import gateway, shared_gateway
+from tests.limited_gateway import limited_gateway
 from tests.postgres import database_template, database_url, postgres_server
 
 __all__ = [
     "database_template",
     "database_url",
     "gateway",
+    "limited_gateway",
     "postgres_server",
     "shared_gateway",
 ]

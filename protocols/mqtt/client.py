@@ -58,6 +58,14 @@ MAX_RECEIVE: Final = 65_535
 ROOM_FOR_REASONS: Final = 8192
 
 
+def lifetime_of(asked: int, most: float | None) -> float | None:
+    """Seconds that a session outlives its connection, of a session expiry; None: for ever."""
+    wanted = None if asked == FOREVER else float(asked)
+    if most is None:
+        return wanted
+    return most if wanted is None else min(wanted, most)
+
+
 class ClientLink(Link, Protocol):
     """The connection, as its client sees it."""
 
@@ -166,6 +174,7 @@ class Client:
             settings,
             broker.counters,
             self._on_subscriptions_changed,
+            is_5=agreement.version is Version.V5,
             tells_reasons=agreement.tells_reasons,
         )
         self._stored_sink: StoredSink | None = None
@@ -330,7 +339,7 @@ class Client:
         if expiry is not None:
             if expiry and self._agreement.expiry == 0:  # section 3.14.2.2.2
                 raise violation("DISCONNECT asks for a session that CONNECT did not want")
-            self.expiry = None if expiry == FOREVER else float(expiry)
+            self.expiry = lifetime_of(expiry, self._broker.settings.max_session_expiry)
         if packet.properties.server_reference is not None:
             raise violation("a client's DISCONNECT with a server reference")
         # [MQTT-3.14.4-3]: said goodbye, so no will, unless it asks for it

@@ -25,7 +25,7 @@ from protocols.mqtt.login import ByMethod
 from protocols.mqtt.machine import RECEIVED, State, step
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
-from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode, violation
+from protocols.mqtt.reasons import PASSING_TROUBLE, RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Identity, Peer
 
@@ -419,18 +419,23 @@ class Connection(asyncio.Protocol):
         if self._state is State.CLOSED and self._transport.is_closing():
             return
         self._log_end(reason, text)
-        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
-        has_room = (asked or ROOM_FOR_REASONS) >= ROOM_FOR_REASONS  # [MQTT-3.2.2-19]
-        properties = PropertySet(reason_string=text[:1024]) if has_room else NO_PROPERTIES
-        is_5 = self._version == Version.V5
-        if self._client is None:
-            if is_5:
-                self._send(ConnAck(False, reason, properties))
-            elif reason in RETURN_CODES:
-                self._send(ConnAck(False, RETURN_CODES[reason]))
-        elif is_5:
-            self._send(Disconnect(reason, properties))
+        is_new = self._client is None
+        if self._version == Version.V5:
+            told, properties = self._last_words(reason, text)
+            self._send(ConnAck(False, told, properties) if is_new else Disconnect(told, properties))
+        elif is_new and reason in RETURN_CODES:
+            self._send(ConnAck(False, RETURN_CODES[reason]))
         self.close()
+
+    def _last_words(self, reason: ReasonCode, text: str) -> tuple[ReasonCode, PropertySet]:
+        """The code and the properties of a 5.0 goodbye. Whoever this gateway cannot serve now hears
+        of the one that can, where the operator named it (section 4.11)."""
+        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
+        if (asked or ROOM_FOR_REASONS) < ROOM_FOR_REASONS:  # [MQTT-3.2.2-19]
+            return reason, NO_PROPERTIES
+        reference = self._broker.settings.server_reference if reason in PASSING_TROUBLE else None
+        told = reason if reference is None else ReasonCode.USE_ANOTHER_SERVER
+        return told, PropertySet(reason_string=text[:1024], server_reference=reference)
 
     def _log_end(self, reason: ReasonCode, text: str) -> None:
         client = self._client

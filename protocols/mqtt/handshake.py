@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink
+from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink, lifetime_of
 from protocols.mqtt.login import ByMethod, ByPassword, place_of
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.properties import MQTT3, MQTT5, check_response_topic, native_of, read_facts
@@ -128,6 +128,8 @@ def _check_will(broker: Broker, identity: Identity, vhost: Vhost, will: Will | N
         raise Refused(
             ReasonCode.QOS_NOT_SUPPORTED, f"a will has QoS {broker.settings.max_qos} at most here"
         )
+    if will.retain and not broker.settings.retained_messages:  # [MQTT-3.2.2-13]
+        raise Refused(ReasonCode.RETAIN_NOT_SUPPORTED, "nothing is retained here, wills neither")
     levels_of(will.topic)
     if will.topic.startswith((*RESERVED, "$queue/")):
         raise AccessRefused(f"a will cannot go to '{will.topic}'")
@@ -168,9 +170,7 @@ async def _open(
     agreement = Agreement.of(connect, expiry, settings.max_inflight)
     client = Client(link, broker, session, identity, agreement)
     session.owner = client
-    keep_alive = connect.keep_alive
-    if settings.max_keep_alive:
-        keep_alive = min(keep_alive or settings.max_keep_alive, settings.max_keep_alive)
+    keep_alive = _keep_alive(connect, settings.max_keep_alive)
     properties = _answer(broker, connect, client_id, expiry, keep_alive, proven.data)
     return Accepted(client, identity, ConnAck(session.is_present, 0, properties), keep_alive)
 
@@ -196,13 +196,15 @@ def _expiry(connect: Connect, most: float | None) -> float | None:
     """Seconds that the session outlives its connection; None: for ever. In 3.x a session that is
     not clean stays."""
     if connect.version is Version.V5:
-        asked = connect.properties.session_expiry or 0
-        wanted = None if asked == FOREVER else float(asked)
-    else:
-        wanted = 0.0 if connect.clean_start else None
-    if most is None:
-        return wanted
-    return most if wanted is None else min(wanted, most)
+        return lifetime_of(connect.properties.session_expiry or 0, most)
+    return lifetime_of(0 if connect.clean_start else FOREVER, most)
+
+
+def _keep_alive(connect: Connect, most: int) -> int:
+    """Seconds. 3.x cannot be told of another one than it asked for, so that one holds."""
+    if not most or connect.version is not Version.V5:
+        return connect.keep_alive
+    return min(connect.keep_alive or most, most)
 
 
 async def _set_will(broker: Broker, session: Session, will: Will, version: Version) -> None:
@@ -259,11 +261,20 @@ def _answer(
         session_expiry=None if granted == wanted else granted,
         receive_maximum=settings.max_inflight,
         maximum_qos=settings.max_qos if settings.max_qos < 2 else None,
+        retain_available=_unless(settings.retained_messages),
         maximum_packet_size=settings.max_message_size,
         assigned_client_id=None if connect.client_id else client_id,
         topic_alias_maximum=settings.topic_alias_maximum or None,
+        wildcard_available=_unless(settings.wildcard_subscriptions),
+        identifiers_available=_unless(settings.subscription_identifiers),
+        shared_available=_unless(settings.shared_subscriptions),
         server_keep_alive=None if keep_alive == connect.keep_alive else keep_alive,
         response_information=f"{RESPONSES}{client_id}/" if has_responses else None,
         authentication_method=asked.authentication_method,
         authentication_data=proof or None,
     )
+
+
+def _unless(is_available: bool) -> int | None:
+    """What is available is not spoken of: that is what its absence says."""
+    return None if is_available else 0

@@ -132,6 +132,8 @@ class Publishing:
             raise MqttError(
                 ReasonCode.QOS_NOT_SUPPORTED, f"QoS {self._settings.max_qos} is the most here"
             )
+        if packet.retain and not self._settings.retained_messages:  # section 3.2.2.3.5
+            raise MqttError(ReasonCode.RETAIN_NOT_SUPPORTED, "nothing is retained here")
         if packet.qos == 2 and packet.packet_id in self.inbound.open:
             self.inbound.repeat(packet.packet_id)
             return

@@ -129,6 +129,16 @@ def subscribe_refusal(error: CoreError) -> ReasonCode:
     return reason if reason in SUBSCRIBE_REFUSALS else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
 
+# Trouble of this gateway that another one may not have.
+PASSING_TROUBLE: Final = frozenset(
+    (
+        ReasonCode.SERVER_UNAVAILABLE,
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.QUOTA_EXCEEDED,
+    )
+)
+
 # Table 3.1 of 3.1.1: all that its CONNACK can say. What is not here closes without a word.
 RETURN_CODES: Final[dict[ReasonCode, int]] = {
     ReasonCode.SUCCESS: 0,

@@ -17,8 +17,13 @@ class Settings:
     pends_overflow: bool = False  # keep more in a pending queue, instead of holding the queue back
     pending_queue_size: int = 1000
     topic_alias_maximum: int = 100  # aliases a client may use, and that we use where it allows
-    max_keep_alive: int = 0  # seconds; 0: what the client asks for
+    max_keep_alive: int = 0  # seconds, of 5.0 clients; 0: what the client asks for
     max_session_expiry: float | None = None  # seconds; None: what the client asks for
+    retained_messages: bool = True
+    wildcard_subscriptions: bool = True
+    shared_subscriptions: bool = True
+    subscription_identifiers: bool = True
+    server_reference: str | None = None  # where to go when this gateway cannot serve a client
     max_subscriptions: int = 1000  # of one session
     max_topic_levels: int = 128  # of a topic or filter
     max_topics_remembered: int = 1000  # of one connection

@@ -14,10 +14,10 @@ from protocols.mqtt.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck
 from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.queue_topics import QueueTopics
-from protocols.mqtt.reasons import ReasonCode, subscribe_refusal
+from protocols.mqtt.reasons import MqttError, ReasonCode, subscribe_refusal
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Action, Auth, Identity, Resource
-from queue_core.errors import CoreError, InvalidTopic, LimitExceeded
+from queue_core.errors import CoreError, InvalidTopic, LimitExceeded, NotSupported
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.router import Match
 from queue_core.subscriptions import SHARE_PREFIX, Subscription
@@ -49,6 +49,7 @@ class Subscribing:
         "_counters",
         "_has_complained",
         "_identity",
+        "_is_5",
         "_on_changed",
         "_queue_topics",
         "_retained",
@@ -70,6 +71,7 @@ class Subscribing:
         counters: MqttCounters,
         on_changed: Callable[[], None],
         *,
+        is_5: bool,
         tells_reasons: bool,
     ) -> None:
         self._session = session
@@ -81,13 +83,17 @@ class Subscribing:
         self._settings = settings
         self._counters = counters
         self._on_changed = on_changed  # consumers are to be looked through again
+        self._is_5 = is_5
         self._tells_reasons = tells_reasons
         self._has_complained = False
 
     # --- SUBSCRIBE
 
     async def subscribe(self, packet: Subscribe, answer: Callable[[SubAck], None]) -> None:
-        """One reason for each filter, in order [MQTT-3.8.4-6]; retained messages follow."""
+        """One reason for each filter, in order [MQTT-3.8.4-6]; retained messages follow. Raises
+        MqttError."""
+        if self._is_5:
+            self._check_announced(packet)
         reasons: list[int] = []
         granted: list[Subscription] = []
         problem: str | None = None
@@ -120,6 +126,37 @@ class Subscribing:
             elif subscription.share is None:
                 await self._send_retained(subscription, is_new)
 
+    def _check_announced(self, packet: Subscribe) -> None:
+        """CONNACK said what is not to be had here: who asks for it all the same broke the protocol
+        (sections 3.2.2.3.11 to 3.2.2.3.13)."""
+        if (
+            packet.properties.subscription_identifiers
+            and not self._settings.subscription_identifiers
+        ):
+            raise MqttError(
+                ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+                "there are no subscription identifiers here",
+            )
+        for request in packet.requests:
+            missing = self._missing(request.filter)
+            if missing is not None:
+                raise MqttError(*missing)
+
+    def _missing(self, written: str) -> tuple[ReasonCode, str] | None:
+        """What a filter needs and the operator does not offer."""
+        settings = self._settings
+        if written.startswith(SHARE_PREFIX) and not settings.shared_subscriptions:
+            return (
+                ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+                f"'{written[:80]}': there are no shared subscriptions here",
+            )
+        if ("+" in written or "#" in written) and not settings.wildcard_subscriptions:
+            return (
+                ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+                f"'{written[:80]}': filters without wildcards only here",
+            )
+        return None
+
     async def _granted(self, request: SubscribeRequest, properties: PropertySet) -> Subscription:
         """What becomes of one filter. Raises CoreError."""
         qos = min(request.qos, self._settings.max_qos)
@@ -129,6 +166,9 @@ class Subscribing:
             subscription = self._queue_topics.parse(request.filter, qos, identifier, user)
             await self._queue_topics.provide(subscription)
             return subscription
+        missing = self._missing(request.filter)  # [MQTT-3.8.3-2] of 3.1.1
+        if missing is not None:
+            raise NotSupported(missing[1])
         share, topic_filter = parse_filter(request.filter)
         self._check_allowed(topic_filter)
         return Subscription(
@@ -186,6 +226,8 @@ class Subscribing:
         if topic_filter.startswith(SYS_PREFIX):
             for message in self._sys_topics.matching(topic_filter):
                 yield message
+        if not self._settings.retained_messages:
+            return  # what was retained before stays where it is
         vhost = self._session.vhost.name
         async for kept in self._retained.match(vhost, topic_filter):
             yield kept.message
@@ -207,7 +249,13 @@ class Subscribing:
             ReasonCode.SUCCESS if was_there else ReasonCode.NO_SUBSCRIPTION_EXISTED
             for was_there in were_there
         )
-        answer(UnsubAck(packet.packet_id, reasons))
+        unknown = [
+            f"'{topic_filter[:80]}'"
+            for topic_filter, was_there in zip(packet.filters, were_there, strict=True)
+            if not was_there
+        ]
+        problem = f"there was no subscription to {', '.join(unknown[:8])}" if unknown else None
+        answer(UnsubAck(packet.packet_id, reasons, self._said(problem)))
 
 
 class _Room:

@@ -37,6 +37,15 @@ session:
   inflight_overflow: pending
   pending_queue_size: 20
   max_offline_queue_size: 30
+mqtt:
+  max_keep_alive: 30s
+  max_session_expiry: 7d
+  topic_alias_maximum: 10
+  retained_messages: false
+  wildcard_subscriptions: false
+  shared_subscriptions: false
+  subscription_identifiers: false
+  server_reference: other.example:1883
 amqp091: {strict: true}
 storage:
   segment_bytes: 64MiB
