@@ -312,6 +312,16 @@ ACROSS = [
         id="workers without work",
     ),
     pytest.param(
+        "mqtt: {max_keep_alive: 20h}",
+        "mqtt.max_keep_alive: expected whole seconds up to 65535s, got 20h",
+        id="a keep alive that no packet can say",
+    ),
+    pytest.param(
+        "mqtt: {max_keep_alive: 1500ms}",
+        "mqtt.max_keep_alive: expected whole seconds up to 65535s, got 1500ms",
+        id="half a second of keep alive",
+    ),
+    pytest.param(
         "storage: {write_buffer_bytes: 8MiB}",
         "storage.write_buffer_bytes: 8MiB does not hold one message of "
         "broker.max_message_size (16MiB)",
