@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
 # into the gateway's memory.
 UNLIMITED: Final = 65_536
+MOST_LINES: Final = 16  # by priority, before those are cleared away in which nobody stands
 
 
 class Entry:
@@ -234,9 +235,17 @@ class Line:
         priority = consumer.spec.priority
         line = self._by_priority.get(priority)
         if line is None:
-            line = self._by_priority[priority] = deque()
-            self._priorities = sorted(self._by_priority, reverse=True)
+            line = self._open(priority)
         line.append(consumer)
+
+    def _open(self, priority: int) -> deque[Consumer]:
+        """Lines in which nobody stands are cleared away before they are many: consumers choose
+        their priorities freely."""
+        if len(self._by_priority) >= MOST_LINES:
+            self._by_priority = {each: line for each, line in self._by_priority.items() if line}
+        line = self._by_priority[priority] = deque()
+        self._priorities = sorted(self._by_priority, reverse=True)
+        return line
 
     def leave(self, consumer: Consumer) -> None:
         if consumer.is_waiting:

@@ -19,8 +19,8 @@ from queue_core.delays import Delays
 from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.history import History
 from queue_core.intervals import Intervals
-from queue_core.message import Amendment
-from queue_core.outcomes import FAILED, Outcome, Verdict
+from queue_core.message import Amendment, Message
+from queue_core.outcomes import FAILED, RELEASED, Outcome, Verdict
 from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready
 from queue_core.runs import runs_of, take_run
 from queue_core.selection import Selection
@@ -136,12 +136,16 @@ class Cursor:
     def add_consumer(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
         consumer = Consumer(self, sink, spec)
         if spec.accepts is not None:
-            consumer.selection = Selection(
-                spec.accepts, self.ready, self.pump, is_stored=bool(self.queue_id)
-            )
-            self._selections.append(consumer.selection)
+            self._select(consumer, spec.accepts)
         self.consumers.append(consumer)
         return consumer
+
+    def _select(self, consumer: Consumer, accepts: Callable[[Message], bool]) -> None:
+        """From now on it looks through the queue at a pace of its own."""
+        consumer.selection = Selection(
+            accepts, self.ready, self.pump, is_stored=bool(self.queue_id)
+        )
+        self._selections.append(consumer.selection)
 
     def stand_in_line(self, consumer: Consumer) -> None:
         """The consumer has, or may have, credit."""
@@ -227,10 +231,8 @@ class Cursor:
             done = consumer.on_drained
             if done is None:
                 continue
-            if consumer.selection is not None:
-                is_empty = consumer.selection.is_done
-            else:
-                is_empty = count <= self.history.count_barred(consumer)
+            selection = consumer.selection
+            is_empty = count == 0 if selection is None else selection.is_done
             is_idle = self.single_active and consumer is not self.active
             if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
                 consumer.on_drained = None
@@ -251,7 +253,7 @@ class Cursor:
             if consumer is None:
                 break
             entry = self._take(consumer, now)
-            if entry is None and (self.history.barred or self._selections):  # another may be asked
+            if entry is None and self._selections:  # another may be asked
                 self._line.leave(consumer)
                 passed.append(consumer)
                 continue
@@ -269,14 +271,16 @@ class Cursor:
         for consumer in passed:
             self._line.join(consumer)
         for consumer, deliveries in batches.items():
+            if consumer.is_closed:  # by what another's sink did meanwhile
+                self.settle(deliveries, RELEASED)
+                continue
             self.counters.delivered += len(deliveries)
             if consumer.auto_settle:
                 self.counters.settled += len(deliveries)
             try:
                 consumer.sink.deliver(consumer, deliveries)
-            except Exception:
-                log.exception(BROKEN, consumer.tag, self.queue_name)
-                self._end_broken(consumer)
+            except Exception as error:
+                self.end_broken(consumer, error)
 
     def _hand_out_run(self, consumer: Consumer, now: float) -> bool:
         """The short way: to the only consumer, what has no history and no time of its own. False:
@@ -308,16 +312,17 @@ class Cursor:
         self.counters.delivered += len(deliveries)
         try:
             consumer.sink.deliver(consumer, deliveries)
-        except Exception:
-            log.exception(BROKEN, consumer.tag, self.queue_name)
-            self._end_broken(consumer)
+        except Exception as error:
+            self.end_broken(consumer, error)
         return True
 
-    def _end_broken(self, consumer: Consumer) -> None:
+    def end_broken(self, consumer: Consumer, error: Exception) -> None:
         """A bug in its sink ends this consumer, and harms neither the others nor whoever made the
         queue hand out."""
+        log.error(BROKEN, consumer.tag, self.queue_name, exc_info=error)
         self.close(consumer)
         consumer.sink.on_cancel(consumer, UNDELIVERED)
+        self.policy.on_consumer_gone()
 
     def _delivery(self, entry: Entry, consumer: Consumer) -> Delivery:
         offset = entry.offset
@@ -372,8 +377,6 @@ class Cursor:
         already, and is the first in question."""
         if consumer.selection is not None:
             return self._take_selected(consumer, consumer.selection, now)
-        passed_over: list[Entry] = []
-        found: Entry | None = None
         while entry is not None or (entry := self.ready.take()) is not None:
             if entry.expires_at is not None and self.has_expired(entry, now):
                 self.policy.on_expired(self, entry)
@@ -382,16 +385,11 @@ class Cursor:
             elif entry.offset >= self.lease:
                 self.ready.give_back(entry)
                 self._ask_lease(entry.offset)
-                break
-            elif self.history.is_barred(entry.offset, consumer):
-                passed_over.append(entry)
+                return None
             else:
-                found = entry
-                break
+                return entry
             entry = None
-        for each in passed_over:
-            self.ready.give_back(each)
-        return found
+        return None
 
     def has_expired(self, entry: Entry, now: float) -> bool:
         """It may not be handed out any more. One whose delivery was begun never expires."""
@@ -629,13 +627,20 @@ class Cursor:
 
     def _return(self, delivery: Delivery, verdict: Verdict) -> None:
         if verdict.undeliverable_here and not delivery.consumer.is_closed:
-            self.history.bar(delivery.offset, delivery.consumer)
+            self._bar(delivery.offset, delivery.consumer)
         if verdict.delay > 0:
             self._delay(delivery.entry, self.clock() + verdict.delay)
         else:
             self._give_back(delivery.entry)
         self._came_back += 1
         self._again = True
+
+    def _bar(self, offset: int, consumer: Consumer) -> None:
+        """It is for others. So that the consumer does not meet it again at every turn, it has a
+        view of its own from now on, as one with a filter has."""
+        self.history.bar(offset, consumer)
+        if consumer.selection is None:
+            self._select(consumer, everything)
 
     def take_back(self, entry: Entry, *, was_delivered: bool = False) -> None:
         """An entry that was on its way elsewhere could not go."""
@@ -689,6 +694,11 @@ class Cursor:
 
     def end(self, reason: CoreError) -> None:
         """The queue is gone: every consumer is told."""
+        # What consumers still hold has no place to go back to, and nothing to be written. Emptied
+        # first: who comes next when a single active consumer goes gets nothing of it.
+        self.journal = None
+        self.requeues = False
+        self.purge()
         for consumer in list(self.consumers):
             self.cancel(consumer)
             for delivery in consumer.unsettled.values():
@@ -698,10 +708,10 @@ class Cursor:
             consumer.unsettled.clear()
             consumer.sink.on_cancel(consumer, reason)
         self._due.clear()
-        # What cancelled consumers still hold has no place to go back to, and nothing to be written.
-        self.journal = None
-        self.requeues = False
-        self.purge()
+
+
+def everything(_: Message) -> bool:
+    return True
 
 
 def settle(deliveries: Iterable[Delivery], verdict: Verdict) -> None:

@@ -42,5 +42,8 @@ class Policy(Protocol):
     def on_returned(self, cursor: Cursor, count: int) -> None:
         """So many went back to their places, and nobody took them at once."""
 
+    def on_consumer_gone(self) -> None:
+        """The cursor itself ended a consumer."""
+
     def on_unfinished(self, cursor: Cursor) -> None:
         """Filters have more to look at than one turn allows: call `cursor.pump` in a next one."""

@@ -56,9 +56,6 @@ class History:
     def is_barred(self, offset: int, consumer: Consumer) -> bool:
         return bool(self.barred) and consumer in self.barred.get(offset, ())
 
-    def count_barred(self, consumer: Consumer) -> int:
-        return sum(consumer in others for others in self.barred.values())
-
     def admit(self, consumer: Consumer) -> None:
         """It has left: nothing need be remembered of what it could not take."""
         for offset in [o for o, others in self.barred.items() if consumer in others]:

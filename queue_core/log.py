@@ -42,7 +42,7 @@ class Log:
         """These are safe now, and may be handed out."""
         self.tail = entries[-1].offset + 1
         self.pending -= len(entries)
-        for cursor in self.cursors:
+        for cursor in tuple(self.cursors):  # one may be put away with its last consumer
             cursor.arrive(entries)
         if self.on_arrival is not None:
             self.on_arrival(entries)

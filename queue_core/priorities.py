@@ -5,7 +5,7 @@ Knows the offsets of all that is ready, as ranges, and keeps in memory what the 
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -225,16 +225,20 @@ class Offsets:
 
     def add(self, offset: int) -> None:
         ranges = self._ranges
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1][1] = offset + 1
-        elif not ranges or offset > ranges[-1][0]:
-            ranges.append([offset, offset + 1])
-        elif offset + 1 == ranges[0][0]:
-            ranges[0][0] = offset
+        i = len(ranges) - 1
+        if ranges and offset < ranges[-1][0]:  # it comes back; what arrives goes to the end
+            i = self._at(offset)
+        touches_left = i >= 0 and ranges[i][1] == offset
+        touches_right = i + 1 < len(ranges) and ranges[i + 1][0] == offset + 1
+        if touches_left and touches_right:
+            ranges[i][1] = ranges[i + 1][1]
+            del ranges[i + 1]
+        elif touches_left:
+            ranges[i][1] = offset + 1
+        elif touches_right:
+            ranges[i + 1][0] = offset
         else:
-            ordered = list(ranges)
-            insort(ordered, [offset, offset + 1])
-            self._ranges = deque(ordered)
+            ranges.insert(i + 1, [offset, offset + 1])
 
     def remove_first(self) -> None:
         first = self._ranges[0]

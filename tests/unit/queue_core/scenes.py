@@ -45,6 +45,10 @@ class Rules:
     def __init__(self) -> None:
         self.due: list[float] = []
         self.unfinished = 0
+        self.gone = 0
+
+    def on_consumer_gone(self) -> None:
+        self.gone += 1
 
     def on_expired(self, cursor: Cursor, entry: Entry) -> None:
         cursor.drop(entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue_core.consumers import SharedCredit
+from queue_core.consumers import MOST_LINES, SharedCredit
 from queue_core.outcomes import ACCEPTED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Scene
 
@@ -98,3 +98,15 @@ def test_a_released_delivery_is_flagged_and_not_counted() -> None:
     scene.cursor.pump()
     again = basket.deliveries[-1]
     assert (again.redelivered, again.failures) == (True, 0)
+
+
+def test_priorities_that_nobody_has_any_more_are_not_remembered() -> None:
+    scene = Scene()
+    _, last = scene.consume(priority=-1)
+    for priority in range(1000):
+        scene.consume(priority=priority)[1].close()
+    assert len(scene.cursor._line._by_priority) <= MOST_LINES
+    basket, _ = scene.consume(priority=5000)
+    scene.arrive(1)
+    assert basket.offsets == [0]
+    assert last.is_waiting

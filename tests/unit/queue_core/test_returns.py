@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import pytest
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery
 from queue_core.cursor import Cursor
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, QueueNotFound
+from queue_core.history import History
 from queue_core.message import Message
 from queue_core.outcomes import RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Basket, Scene, Shelf
@@ -58,6 +62,32 @@ class Broken(Basket):
         self.reasons.append(str(reason))
 
 
+class Counting(History):
+    """Knows how often somebody asked whether a message is for a consumer."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def is_barred(self, offset: int, consumer: Consumer) -> bool:
+        self.asked += 1
+        return super().is_barred(offset, consumer)
+
+
+class Ending(Basket):
+    """A sink that ends another consumer in the middle of the hand-out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end: Callable[[], None] = lambda: None
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        super().deliver(consumer, deliveries)
+        self.end()
+
+
 def test_a_sink_with_a_bug_ends_alone_and_what_it_had_goes_back() -> None:
     scene = Scene()
     broken = Broken()
@@ -69,6 +99,21 @@ def test_a_sink_with_a_bug_ends_alone_and_what_it_had_goes_back() -> None:
     assert consumer.is_closed
     assert broken.reasons == ["the gateway could not deliver a message; its log says why"]
     assert scene.cursor.in_flight == 4
+    assert scene.rules.gone == 1
+
+
+@pytest.mark.parametrize("end", [Consumer.close, Consumer.cancel])
+def test_who_is_ended_by_what_another_does_gets_nothing_more(
+    end: Callable[[Consumer], None],
+) -> None:
+    scene = Scene()
+    ending = Ending()
+    scene.cursor.add_consumer(ending, ConsumerSpec(credit=10)).wake()
+    second, consumer = scene.consume(credit=1)
+    ending.end = lambda: end(consumer)
+    scene.arrive(2)
+    assert (ending.offsets, second.offsets) == ([0, 1], [])
+    assert ending.deliveries[1].redelivered
 
 
 def test_the_only_consumer_with_a_bug_holds_nothing_up_either() -> None:
@@ -110,6 +155,55 @@ def test_who_is_still_there_is_not_asked_again() -> None:
     second.close()
     scene.cursor.pump()
     assert first.offsets == [0]
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_what_a_consumer_may_not_have_is_looked_at_once_however_much_it_is(
+    has_priorities: bool,
+) -> None:
+    scene = Scene(has_priorities=has_priorities)
+    history = scene.cursor.history = Counting()
+    scene.arrive(500)
+    basket, _ = scene.consume()
+    scene.cursor.settle(basket.open, NOT_HERE)
+    for _ in range(100):
+        scene.arrive(1)
+    assert len(basket.offsets) == 600
+    assert history.asked == 600
+    others, _ = scene.consume()
+    assert sorted(others.offsets) == list(range(500))
+
+
+def test_what_a_consumer_may_not_have_is_looked_at_again_when_it_comes_back() -> None:
+    scene = Scene(shelf=Shelf(), limit=1 << 20)
+    scene.arrive(3)
+    first, consumer = scene.consume(credit=3, replenish=False)
+    scene.cursor.settle(first.open[:1], NOT_HERE)
+    scene.cursor.settle(first.open, RELEASED)
+    consumer.grant(5)
+    scene.settle_down()
+    assert first.offsets == [0, 1, 2, 1, 2]
+    second, _ = scene.consume(credit=1)
+    scene.cursor.settle(second.open, RELEASED)
+    scene.settle_down()
+    assert first.offsets == [0, 1, 2, 1, 2]
+    assert {delivery.offset for delivery in second.deliveries} == {0}
+
+
+class Told(Basket):
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        assert consumer.is_closed
+
+
+def test_nobody_gets_anything_from_a_queue_that_ends() -> None:
+    scene = Scene()
+    scene.cursor.single_active = True
+    first, second = Told(), Told()
+    for basket in (first, second):
+        scene.cursor.add_consumer(basket, ConsumerSpec(credit=1)).wake()
+    scene.arrive(3)
+    scene.cursor.end(QueueNotFound("the queue was deleted"))
+    assert (first.offsets, second.offsets) == ([0], [])
 
 
 def test_what_was_begun_is_forgotten_with_what_is_purged() -> None:
