@@ -142,6 +142,7 @@ class Manager:
             log.info("virtual host '%s' is new", name)
         for name in self.vhosts.keys() - names:
             self.vhosts.pop(name).end()
+            self.sessions.forget_vhost(name)
             log.info("virtual host '%s' is gone", name)
 
     @property
@@ -163,6 +164,7 @@ class Manager:
             clock=self.clock,
             agenda=self.agenda,
             later=database.definitions.later,
+            flushed=self.writer.flushed,
             settings=self.settings.sessions,
         )
         self._stored_vhosts = Vhosts(database.engine)

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any, Final, NamedTuple, Protocol
@@ -26,6 +34,7 @@ LONGEST_TOPIC: Final = 2000  # bytes: a key of the table's index has room for no
 PAGE_TOPICS: Final = 256  # read back at once
 PAGE_BYTES: Final = 4 * 1024 * 1024
 LARGEST_CACHED: Final = 16 * 1024
+CACHED_OVERHEAD: Final = 512  # bytes of Python objects around a value, however small that is
 SWEEP_PAUSE: Final = 60.0  # seconds between two looks for expired ones
 SWEEP_STEP: Final = 5000  # topics looked at before others get their turn
 SWEEP_BREATH: Final = 0.01  # seconds until the next step
@@ -182,14 +191,20 @@ class Retained:
         clock: Callable[[], float],
         agenda: Agenda,
         later: Callable[[Coroutine[Any, Any, object]], None],
+        flushed: Callable[[], Awaitable[None]],
         settings: RetainedSettings | None = None,
     ) -> None:
         self._store = store
+        self._flushed = flushed  # returns when all that was submitted is committed, or refused
         self._clock = clock
         self._agenda = agenda
         self._later = later
         self._settings = settings or RetainedSettings()
         self._indexes: dict[str, TopicIndex] = {}
+        # The newest of each topic that is on its way to the table, the oldest of them first. One
+        # that is refused there stays until somebody subscribes.
+        self._coming: dict[tuple[str, str], tuple[int, RetainedRecord]] = {}
+        self._numbers = count(1)
         self._cache: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._cached_bytes = 0
         self._sweep: Appointment | None = None
@@ -209,8 +224,15 @@ class Retained:
         """What a unit carries to make this its topic's value; an empty body clears it. Raises
         LimitExceeded."""
         topic = message.topic
-        if not message.body:
-            return RetainedRecord(vhost, topic, None, qos)
+        if message.body:
+            self._check_limits(vhost, message)
+        record = RetainedRecord(vhost, topic, message if message.body else None, qos)
+        self._coming.pop((vhost, topic), None)
+        self._coming[vhost, topic] = next(self._numbers), record
+        return record
+
+    def _check_limits(self, vhost: str, message: Message) -> None:
+        topic = message.topic
         if len(topic) > LONGEST_TOPIC // 4 and len(topic.encode()) > LONGEST_TOPIC:
             raise LimitExceeded(
                 f"a retained message's topic has {LONGEST_TOPIC} bytes at most; "
@@ -228,12 +250,14 @@ class Retained:
                 f"retained messages take {self.bytes} bytes of {most.max_bytes} allowed; "
                 "clear some, or raise the limit"
             )
-        return RetainedRecord(vhost, topic, message, qos)
 
     def committed(self, records: Iterable[RetainedRecord]) -> None:
         """These are in the table now, in this order."""
         for record in records:
             vhost, topic, message = record.vhost, record.topic, record.message
+            coming = self._coming.get((vhost, topic))
+            if coming is not None and coming[1] is record:
+                del self._coming[vhost, topic]
             self._uncache(vhost, topic)
             if message is None:
                 self._index(vhost).remove(topic)
@@ -251,6 +275,14 @@ class Retained:
         if any(index.expiring for index in self._indexes.values()):
             self._plan_sweep()
 
+    def forget_vhost(self, vhost: str) -> None:
+        """The virtual host is gone, and its rows with it: nothing of them is for one that takes
+        its name."""
+        self._indexes.pop(vhost, None)
+        for topic in [topic for name, topic in self._cache if name == vhost]:
+            self._uncache(vhost, topic)
+        self._coming = {key: held for key, held in self._coming.items() if key[0] != vhost}
+
     def _index(self, vhost: str) -> TopicIndex:
         index = self._indexes.get(vhost)
         if index is None:
@@ -262,17 +294,33 @@ class Retained:
     async def match(
         self, vhost: str, topic_filter: str, limit: int | None = None
     ) -> AsyncIterator[Kept]:
-        """The values of the topics that match, a page of them in memory at a time."""
+        """The values of the topics that match, a page of them in memory at a time, for a subscriber
+        whose queues are bound already. What was published before is waited for: it came too early
+        for the subscriber to get otherwise. What is published from now on comes by itself, and an
+        older value of its topic is left out, as that would come after it."""
+        tokens = filter_tokens(topic_filter)
+        if self._coming:
+            await self._catch_up()
         index = self._indexes.get(vhost)
         if index is None:
             return
         matched = 0
-        for page in _pages(index.match(filter_tokens(topic_filter))):
+        for page in _pages(index.match(tokens)):
             for kept in await self._values(vhost, page):
                 if matched == limit:
                     return
                 matched += 1
                 yield kept
+
+    async def _catch_up(self) -> None:
+        """Until all that was published before now is in the table, or never will be."""
+        now = next(self._numbers)
+        await self._flushed()
+        while self._coming:
+            oldest = next(iter(self._coming))
+            if self._coming[oldest][0] > now:
+                return
+            del self._coming[oldest]
 
     async def _values(self, vhost: str, page: dict[str, int]) -> list[Kept]:
         found: dict[str, Kept] = {}
@@ -288,7 +336,8 @@ class Retained:
                 node = self._index(vhost).find(topic)
                 if node is not None and node.stamp == page[topic]:  # no newer one came meanwhile
                     self._keep(vhost, topic, kept)
-            found |= read
+                    found[topic] = kept
+        found = {topic: kept for topic, kept in found.items() if (vhost, topic) not in self._coming}
         now = self._clock()
         expired = [topic for topic, kept in found.items() if _is_expired(kept.message, now)]
         if expired:
@@ -303,15 +352,15 @@ class Retained:
             return
         self._uncache(vhost, topic)
         self._cache[vhost, topic] = kept
-        self._cached_bytes += size
+        self._cached_bytes += size + CACHED_OVERHEAD
         while self._cached_bytes > self._settings.cache_bytes:
             _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= oldest.message.size()
+            self._cached_bytes -= oldest.message.size() + CACHED_OVERHEAD
 
     def _uncache(self, vhost: str, topic: str) -> None:
         kept = self._cache.pop((vhost, topic), None)
         if kept is not None:
-            self._cached_bytes -= kept.message.size()
+            self._cached_bytes -= kept.message.size() + CACHED_OVERHEAD
 
     # --- expiry
 

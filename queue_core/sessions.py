@@ -391,6 +391,16 @@ class Sessions:
         if state.stored is not None:
             await self._leftovers.drop(vhost, state.stored, lambda: self.turn_of(state.key))
 
+    def forget_vhost(self, vhost: str) -> None:
+        """The virtual host was removed: of what it had, nothing is left in the database."""
+        for key in [key for key in self._states if key[0] == vhost]:
+            state = self._states.pop(key)
+            self.ledger.forget(state.id)
+            if state.ending is not None:
+                state.ending.cancel()
+        self.wills.forget_vhost(vhost)
+        self.retained.forget_vhost(vhost)
+
     # --- starting, and what the writer and people ask
 
     async def recover(self, generation: int) -> None:

@@ -91,11 +91,15 @@ class Wills:
             session.check_attached()
             key = session.key
             await self._settled(key)
-            will = Will(delay, retain, qos, lifetime, message)
-            await self._store.put(key, will)
+            # Known before it is written: a deletion of the one before that comes late passes by.
+            will = self._wills[key] = Will(delay, retain, qos, lifetime, message)
+            try:
+                await self._store.put(key, will)
+            except BaseException:
+                self._wills.pop(key, None)
+                raise
             if message.size() > LARGEST_IN_MEMORY:
                 will.message = None
-            self._wills[key] = will
 
     # --- for sessions, in the client's turn
 
@@ -128,6 +132,11 @@ class Wills:
         will = self._wills.get(key)
         if will is not None and will.due_at is not None:
             self._publish(key)
+
+    def forget_vhost(self, vhost: str) -> None:
+        """The virtual host is gone, and its rows with it."""
+        for key in [key for key in self._wills if key[0] == vhost]:
+            self._forget(key)
 
     async def recover(self, session_left: Callable[[ClientKey], float | None]) -> None:
         """Plans what is due. Whoever was connected when the gateway ended is lost from now on."""

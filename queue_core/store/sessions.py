@@ -5,7 +5,7 @@ Implements the port that `queue_core.session` names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,7 @@ def make_sessions(
     clock: Callable[[], float],
     agenda: Agenda,
     later: Later,
+    flushed: Callable[[], Awaitable[None]],
     settings: SessionSettings | None = None,
 ) -> Sessions:
     """Sessions, retained messages and wills on one engine."""
@@ -53,6 +54,7 @@ def make_sessions(
         clock=clock,
         agenda=agenda,
         later=later,
+        flushed=flushed,
         settings=settings.retained,
     )
     wills = Wills(WillTable(engine, forms), retained, vhosts, clock=clock, agenda=agenda)

@@ -16,6 +16,14 @@ async def retain(
     here: World, topic: str, body: bytes, qos: int = 1, expires_at: float | None = None
 ) -> None:
     """Published, and committed when this returns."""
+    submit(here, topic, body, qos, expires_at)
+    await here.manager.writer.flushed()
+
+
+def submit(
+    here: World, topic: str, body: bytes, qos: int = 1, expires_at: float | None = None
+) -> None:
+    """Published, and on its way to the disk."""
     message = Message(
         body,
         topic=topic,
@@ -25,7 +33,6 @@ async def retain(
     )
     record = here.sessions.retained.record("/", message, qos)
     here.vhost.publish_topic(message, None, 0, (record,))
-    await here.manager.writer.flushed()
 
 
 async def match(here: World, topic_filter: str, limit: int | None = None) -> list[Kept]:
@@ -43,6 +50,31 @@ async def test_a_topics_last_value_is_there_for_later_subscribers(migrated_url: 
         [kept] = await match(here, "plant/+/temp")
         assert (kept.message.body, kept.qos, kept.message.retain) == (b"21", 2, True)
         assert kept.retained_at == here.clock.now
+
+
+async def test_who_subscribes_just_after_a_value_was_published_gets_it(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        await retain(here, "a", b"old")
+        submit(here, "a", b"new")
+        submit(here, "b", b"1")
+        assert await values(here, "#") == {"a": b"new", "b": b"1"}
+
+
+async def test_a_virtual_host_that_is_made_anew_begins_without_values(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        manager, vhosts = here.manager, here.manager._stored_vhosts
+        await vhosts.add("again")
+        await manager.refresh_vhosts()
+        message = Message(b"1", topic="a", retain=True)
+        record = here.sessions.retained.record("again", message, 1)
+        manager.vhosts["again"].publish_topic(message, None, 0, (record,))
+        await manager.writer.flushed()
+        await vhosts.remove("again")
+        await manager.refresh_vhosts()
+        await vhosts.add("again")
+        await manager.refresh_vhosts()
+        found = [kept async for kept in here.sessions.retained.match("again", "#")]
+        assert (found, here.sessions.retained.count) == ([], 0)
 
 
 async def test_values_survive_a_restart_with_all_they_say(migrated_url: str) -> None:

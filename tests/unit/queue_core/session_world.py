@@ -216,7 +216,11 @@ class World:
             "/", self._house, self.writer, self.keeper, self.keeper
         )
         retained = Retained(
-            FakeRetainedStore(), clock=self.clock, agenda=self.agenda, later=self.keeper.later
+            FakeRetainedStore(),
+            clock=self.clock,
+            agenda=self.agenda,
+            later=self.keeper.later,
+            flushed=self.writer.flushed,
         )
         wills = Wills(
             FakeWillStore(self.outage), retained, self.vhosts, clock=self.clock, agenda=self.agenda

@@ -16,6 +16,7 @@ from queue_core.errors import SessionNotFound, StoreUnavailable
 from queue_core.message import Message
 from queue_core.packets import PacketLedger
 from queue_core.retained import (
+    CACHED_OVERHEAD,
     LARGEST_CACHED,
     Retained,
     RetainedSettings,
@@ -222,36 +223,150 @@ async def test_a_large_will_is_published_when_it_can_be_read_again(here: World) 
     assert len(here.writer.units) == 1
 
 
+async def test_a_deletion_that_comes_late_does_not_take_the_next_will() -> None:
+    here = World()
+    session = await here.open(expiry=None)
+    await here.sessions.wills.set(session, Message(b"first", topic="will"))
+    here.outage.is_on, here.outage.spared = True, ("connect", "disconnect")
+    await here.sessions.detach(session, publish_will=False)
+    here.outage.is_on = False
+    session = await here.open(expiry=None)
+    here.outage.calls.clear()
+    setting = asyncio.ensure_future(
+        here.sessions.wills.set(session, Message(b"second", topic="will"))
+    )
+    await asyncio.sleep(0)  # it is being written
+    await here.pass_time(5)  # now the first one's row would be deleted
+    await setting
+    assert here.outage.calls == ["put will of sensor"]
+
+
+async def test_a_will_that_cannot_be_written_is_not_published() -> None:
+    here = World()
+    session = await here.open()
+    here.outage.is_on = True
+    with pytest.raises(StoreUnavailable):
+        await here.sessions.wills.set(session, Message(b"x", topic="will"))
+    await here.sessions.detach(session, publish_will=True)
+    await here.idle()
+    assert not here.writer.units
+
+
+async def test_nothing_of_a_session_is_left_when_its_virtual_host_is_gone() -> None:
+    here = World()
+    session = await here.open(expiry=60)
+    await here.sessions.wills.set(session, Message(b"x", topic="will"), delay=30)
+    await here.sessions.detach(session, publish_will=True)
+    here.vhosts.clear()
+    here.sessions.forget_vhost("/")
+    await here.pass_time(100)
+    assert here.sessions.count == 0
+    assert not here.writer.units
+
+
 # --- retained messages
 
 
-async def test_a_value_that_was_read_slowly_does_not_hide_a_newer_one() -> None:
-    store = FakeRetainedStore()
-    retained = Retained(store, clock=lambda: 1000.0, agenda=Agenda(), later=_never)
+class Writing:
+    """A way to the table, on which a test holds up what is published."""
+
+    def __init__(self) -> None:
+        self.store = FakeRetainedStore()
+        self.done = asyncio.Event()
+        self.done.set()
+
+    def retained(self, settings: RetainedSettings | None = None) -> Retained:
+        return Retained(
+            self.store,
+            clock=lambda: 1000.0,
+            agenda=Agenda(),
+            later=_never,
+            flushed=self._flushed,
+            settings=settings,
+        )
+
+    async def _flushed(self) -> None:
+        await self.done.wait()
+
+
+async def test_a_value_that_was_read_slowly_does_not_come_after_or_hide_a_newer_one() -> None:
+    writing = Writing()
+    retained = writing.retained()
     await retained.recover()
     reading = asyncio.ensure_future(_bodies(retained))
     await asyncio.sleep(0)
     large = Message(b"n" * (LARGEST_CACHED + 1), topic="a")
     retained.committed([retained.record("/", large, 1)])
-    store.gate.set()
-    assert await reading == [b"old"]
+    writing.store.gate.set()
+    assert await reading == []
     assert retained._cache == {}  # what was read is not the value any more, and not kept as such
     assert await _bodies(retained) == [b"old"]
 
 
+async def test_a_value_that_is_on_its_way_is_waited_for() -> None:
+    writing = Writing()
+    retained = writing.retained()
+    writing.done.clear()
+    record = retained.record("/", Message(b"new", topic="b"), 1)
+    reading = asyncio.ensure_future(_bodies(retained))
+    await asyncio.sleep(0)
+    retained.committed([record])
+    writing.done.set()
+    assert await reading == [b"new"]
+
+
+async def test_a_value_that_is_replaced_meanwhile_is_left_to_its_successor() -> None:
+    writing = Writing()
+    retained = writing.retained()
+    for topic in ("b", "c"):
+        retained.committed([retained.record("/", Message(b"old", topic=topic), 1)])
+    writing.done.clear()
+    clearing = retained.record("/", Message(b"", topic="d"), 1)
+    reading = asyncio.ensure_future(_topics(retained))
+    await asyncio.sleep(0)
+    retained.record("/", Message(b"new", topic="b"), 1)  # goes to the subscriber by itself
+    retained.committed([clearing])
+    writing.done.set()
+    assert await reading == ["c"]
+
+
+async def test_a_value_that_was_refused_does_not_hide_the_one_before() -> None:
+    retained = Writing().retained()
+    retained.committed([retained.record("/", Message(b"old", topic="b"), 1)])
+    retained.record("/", Message(b"refused", topic="b"), 1)
+    assert await _bodies(retained) == [b"old"]
+    assert not retained._coming
+
+
 async def test_a_value_that_two_read_at_once_is_kept_once() -> None:
-    store = FakeRetainedStore()
-    retained = Retained(store, clock=lambda: 1000.0, agenda=Agenda(), later=_never)
+    writing = Writing()
+    retained = writing.retained()
     await retained.recover()
     readers = [asyncio.ensure_future(_bodies(retained)) for _ in range(2)]
     await asyncio.sleep(0)
-    store.gate.set()
+    writing.store.gate.set()
     await asyncio.gather(*readers)
-    assert retained._cached_bytes == len(b"old")
+    assert retained._cached_bytes == len(b"old") + CACHED_OVERHEAD
+
+
+async def test_nothing_of_a_virtual_host_that_is_gone_is_for_one_of_its_name() -> None:
+    retained = Writing().retained()
+    for vhost in ("/", "other"):
+        retained.committed([retained.record(vhost, Message(b"x", topic="b"), 1)])
+        retained.record(vhost, Message(b"y", topic="c"), 1)
+    retained.forget_vhost("/")
+    assert await _bodies(retained) == []
+    assert [kept.message.body async for kept in retained.match("other", "#")] == [b"x"]
+    assert (retained.count, retained.bytes) == (1, 1)
+    assert retained._cached_bytes == 1 + CACHED_OVERHEAD
 
 
 async def _bodies(retained: Retained) -> list[bytes]:
     return [kept.message.body async for kept in retained.match("/", "#")]
+
+
+async def _topics(retained: Retained) -> list[str]:
+    return [kept.message.topic async for kept in retained.match("/", "#")]
 
 
 def _never(work: Coroutine[Any, Any, object]) -> None:
@@ -259,10 +374,9 @@ def _never(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last() -> None:
-    settings = RetainedSettings(cache_bytes=30)
-    retained = Retained(
-        FakeRetainedStore(), clock=lambda: 1.0, agenda=Agenda(), later=_never, settings=settings
-    )
+    """Of small ones, the objects around them count: a million of them are no small matter."""
+    each = 10 + CACHED_OVERHEAD
+    retained = Writing().retained(RetainedSettings(cache_bytes=3 * each))
 
     def put(topic: str) -> None:
         message = Message(b"x" * 10, topic=topic)
@@ -274,7 +388,7 @@ async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last()
     put("t/4")
     assert [topic for _, topic in retained._cache] == ["t/3", "t/1", "t/4"]
     put("t/3")
-    assert retained._cached_bytes == 30
+    assert retained._cached_bytes == 3 * each
 
 
 # --- the small parts
