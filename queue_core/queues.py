@@ -110,6 +110,11 @@ class CompetingQueue:
         through the writer. None: not here; they are to be taken one by one."""
         raise TypeError("a queue says where its messages go")
 
+    @property
+    def takes_runs(self) -> bool:
+        """False: it would not, so there is no need to ask with messages."""
+        raise TypeError("a queue says where its messages go")
+
     # --- consumers
 
     def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
@@ -314,16 +319,23 @@ class EphemeralQueue(CompetingQueue):
                 return True
         return self._keep(message, options)
 
+    @property
+    def takes_runs(self) -> bool:
+        spec, consumers = self.spec, self.cursor.consumers
+        return (
+            spec.max_length is None
+            and spec.max_bytes is None
+            and not self._may_expire
+            and not (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
+        )
+
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
-        spec, ready, consumers = self.spec, self.cursor.ready, self.cursor.consumers
+        ready = self.cursor.ready
         if (
-            spec.max_length is not None
-            or spec.max_bytes is not None
-            or self._may_expire
+            not self.takes_runs
             or ready.bytes >= self._max_bytes
             or self._is_memory_full()
             or ready.count() + len(messages) > EPHEMERAL_MESSAGES
-            or (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
         ):
             return None
         if len(messages) >= RUSH and ready.count() >= CROWD:
@@ -469,13 +481,17 @@ class ClassicQueue(CompetingQueue):
         appends.append((self.log, self.entry(message, options)))
         return True
 
+    @property
+    def takes_runs(self) -> bool:
+        return (
+            self.wants is None
+            and self.window is None
+            and self.spec.overflow is Overflow.DROP_HEAD
+            and self.spec.message_ttl is None
+        )
+
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
-        if (
-            self.wants is not None
-            or self.window is not None
-            or self.spec.overflow is not Overflow.DROP_HEAD
-            or self.spec.message_ttl is not None
-        ):
+        if not self.takes_runs:
             return None
         log, kept = self.log, options or None
         log.pending += len(messages)

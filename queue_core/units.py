@@ -1,9 +1,10 @@
 """What must be committed together: messages that enter queues, messages that leave them, and the
-records that belong to them. One unit is never split over two transactions."""
+records that belong to them. One unit is never split over two transactions, but for a run, whose
+messages have nothing to do with each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,7 +70,7 @@ Record = RetainedRecord | PacketRecord | OutboxRecord | WillRecord
 
 
 class Unit:
-    __slots__ = ("appends", "holds", "moves", "publisher", "records", "token")
+    __slots__ = ("appends", "holds", "is_run", "moves", "publisher", "records", "token")
 
     def __init__(
         self,
@@ -78,15 +79,34 @@ class Unit:
         token: int = 0,
         moves: list[tuple[Cursor, Entry]] | None = None,
         records: tuple[Record, ...] = (),
+        *,
+        is_run: bool = False,
     ) -> None:
         self.appends = appends
         self.publisher = publisher
         self.token = token
         self.moves = moves  # entries that leave their queue with this commit
         self.records = records
+        # Messages that came in a row, each as good as a unit of its own: their tokens count on from
+        # the first one's.
+        self.is_run = is_run
         # Of a repetition: whether what it repeats is still there. Asked at the commit; if not, the
         # publisher is refused, and may publish it again.
         self.holds: Callable[[], bool] | None = None
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        count = len(self.appends) if self.is_run else 1
+        return range(self.token, self.token + count)
+
+    def apart(self) -> list[Unit]:
+        """Each message of a run by itself, so that one that cannot be stored fails alone."""
+        if not self.is_run:
+            return [self]
+        return [
+            Unit([each], self.publisher, number)
+            for number, each in enumerate(self.appends, self.token)
+        ]
 
     def size(self) -> int:
         return sum(entry.message.size() for _, entry in self.appends) + self.retained_bytes()

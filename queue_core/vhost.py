@@ -98,11 +98,21 @@ class Vhost:
     def publish_run(
         self, messages: list[Message], publisher: Publisher | None = None, token: int = 0
     ) -> Published | None:
+        """By exchange and routing key, what `hand_over_run` takes."""
+        route = self.router.routes.get((messages[0].exchange, messages[0].routing_key))
+        return None if route is None else self.hand_over_run(messages, route, publisher, token)
+
+    def hand_over_run(
+        self,
+        messages: list[Message],
+        route: Route[Queue],
+        publisher: Publisher | None = None,
+        token: int = 0,
+    ) -> Published | None:
         """Messages that differ by body alone; their tokens count on from the first one's. None: it
         is not that simple, nothing was done, and they are to be published one by one. Measured on
         50 messages for an ephemeral queue: 0.3 us each, against 2.6."""
-        route = self.router.routes.get((messages[0].exchange, messages[0].routing_key))
-        if route is None or len(route) != 1:
+        if len(route) != 1:
             return None
         ((queue, options),) = route
         if isinstance(queue, StreamQueue):
@@ -113,9 +123,7 @@ class Vhost:
         self.house.counters.published += len(messages)
         if not appends:
             return Published.DONE
-        submit = self.writer.submit
-        for number, each in enumerate(appends, token):
-            submit(Unit([each], publisher, number))
+        self.writer.submit(Unit(appends, publisher, token, is_run=True))
         return Published.PENDING
 
     def publish_topic(

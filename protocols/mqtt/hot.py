@@ -167,9 +167,26 @@ def take_hot(
             at = until
         if at > end:
             break
+        if known.queue is not None and head == PUBLISH_2:
+            break
+        if not known.is_live and acknowledgements:
+            publishing.acknowledge(acknowledgements)
+        if (
+            not known.is_live
+            and len(route) == 1
+            and end + 4 <= size
+            and data[end] == head
+            and head != PUBLISH_2
+        ):
+            run = publishing.enqueue_run(
+                known, data, position, start, topic_end, at, end, limit, native
+            )
+            if run is not None:
+                received += len(run.marks)
+                work += len(run.marks)
+                position = run.end
+                continue
         if known.queue is not None:
-            if head == PUBLISH_2:
-                break
             position = end
             received += 1
             work += 1

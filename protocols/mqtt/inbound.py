@@ -17,6 +17,7 @@ from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal
 from queue_core.errors import CoreError
 
+PUBACK: Final = 0x40
 PUBCOMP: Final = b"\x70\x02"  # and the packet identifier
 
 
@@ -28,17 +29,6 @@ class Received(IntEnum):
     RELEASED = 3  # PUBREL came; its end is on its way to the store
 
 
-class _Answer:
-    """A PUBACK or PUBREC whose turn has not come."""
-
-    __slots__ = ("frame", "packet_id", "qos")
-
-    def __init__(self, qos: int, packet_id: int, frame: bytes | None) -> None:
-        self.qos = qos
-        self.packet_id = packet_id
-        self.frame = frame  # None: the message is not committed yet
-
-
 class Inbound:
     """Implements the core's `Publisher` for what this client publishes."""
 
@@ -46,6 +36,7 @@ class Inbound:
         "_first",
         "_forget",
         "_maximum",
+        "_ready",
         "_send",
         "_tells_reasons",
         "_version",
@@ -69,7 +60,10 @@ class Inbound:
         self._version = version
         self._maximum = maximum  # the receive maximum that CONNACK announced
         self._tells_reasons = tells_reasons
-        self.answers: list[_Answer] = []  # a deque takes ten times the memory of an empty list
+        # PUBACK and PUBREC in the order in which they leave; a deque takes ten times the memory of
+        # an empty list
+        self.answers: list[bytes] = []
+        self._ready = bytearray()  # of each whether it may leave: 0 until its message is committed
         self._first = 0  # the token of the first answer in line
         self.open: dict[int, Received] = received or {}
         self._forget = forget  # an identifier that is free again, although it was written down
@@ -78,6 +72,12 @@ class Inbound:
     def has_room(self) -> bool:
         """One more QoS 1 or 2 message may come now. 3.x knows no maximum."""
         return self._version < 5 or len(self.answers) + len(self.open) < self._maximum
+
+    def room(self, most: int) -> int:
+        """How many of so many more may come now."""
+        if self._version < 5:
+            return most
+        return min(most, self._maximum - len(self.answers) - len(self.open))
 
     def check_room(self) -> None:
         """[MQTT-3.3.4-7]"""
@@ -98,30 +98,41 @@ class Inbound:
         """A message is on its way to the store, with `next_token`."""
         if qos == 2:
             self.open[packet_id] = Received.PUBLISHED
-        self.answers.append(_Answer(qos, packet_id, None))
+        self.answers.append(self._frame(qos, packet_id))
+        self._ready.append(0)
+
+    def expect_run(self, frames: list[bytes]) -> None:
+        """Messages of QoS 1 are on their way to the store, the first with `next_token`: these are
+        their answers."""
+        self.answers += frames
+        self._ready += bytes(len(frames))
 
     def answer(self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS) -> None:
         """A message that waits for nothing: its answer leaves when its turn comes."""
         if qos == 2 and reason < 0x80:
             self.open[packet_id] = Received.RECEIVED
-        self._line_up(qos, packet_id, self._frame(qos, packet_id, reason, None))
+        self.line_up([self._frame(qos, packet_id, reason)])
 
     def reject(self, qos: int, packet_id: int, reason: ReasonCode, why: str) -> None:
-        self._line_up(qos, packet_id, self._frame(qos, packet_id, reason, why))
+        self.line_up([self._frame(qos, packet_id, reason, why)])
 
     def repeat(self, packet_id: int) -> None:
         """A QoS 2 PUBLISH came again. PUBREC was sent, or will be."""
         if self.open[packet_id] is not Received.PUBLISHED:
-            self._line_up(2, packet_id, self._frame(2, packet_id, ReasonCode.SUCCESS, None))
+            self.line_up([self._frame(2, packet_id)])
 
-    def _line_up(self, qos: int, packet_id: int, frame: bytes) -> None:
+    def line_up(self, frames: list[bytes]) -> None:
+        """Answers that wait for nothing but their turn."""
         if self.answers:
-            self.answers.append(_Answer(qos, packet_id, frame))
+            self.answers += frames
+            self._ready += b"\1" * len(frames)
         else:
-            self._first += 1
-            self._send(frame)
+            self._first += len(frames)
+            self._send(b"".join(frames))
 
-    def _frame(self, qos: int, packet_id: int, reason: int, why: str | None) -> bytes:
+    def _frame(
+        self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS, why: str | None = None
+    ) -> bytes:
         if not reason:
             # by far the most: 0.2 us against 1.9 us through the encoder
             return (b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2, "big")
@@ -134,35 +145,46 @@ class Inbound:
     # --- what the store says
 
     def on_committed(self, tokens: list[int]) -> None:
-        for token in tokens:
-            answer = self.answers[token - self._first]
-            if answer.qos == 2:
-                self.open[answer.packet_id] = Received.RECEIVED
-            answer.frame = self._frame(answer.qos, answer.packet_id, ReasonCode.SUCCESS, None)
+        first, last = tokens[0] - self._first, tokens[-1] - self._first
+        if not self.open and last - first == len(tokens) - 1:
+            # QoS 1 in a row, by far the most
+            self._ready[first : last + 1] = b"\1" * len(tokens)
+        else:
+            for token in tokens:
+                qos, packet_id = self._question(token)
+                if qos == 2:
+                    self.open[packet_id] = Received.RECEIVED
+                self._ready[token - self._first] = 1
         self._send_ready()
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
+        reason = publish_refusal(error)
         for token in tokens:
-            answer = self.answers[token - self._first]
-            if answer.qos == 2 and self.open.pop(answer.packet_id, None) is not None:
-                self._forget(answer.packet_id)
-            answer.frame = self._frame(
-                answer.qos, answer.packet_id, publish_refusal(error), str(error)
-            )
+            qos, packet_id = self._question(token)
+            if qos == 2 and self.open.pop(packet_id, None) is not None:
+                self._forget(packet_id)
+            at = token - self._first
+            self.answers[at] = self._frame(qos, packet_id, reason, str(error))
+            self._ready[at] = 1
         if self._version < 5:
             self.refuse(error)
         else:
             self._send_ready()
 
+    def _question(self, token: int) -> tuple[int, int]:
+        """The QoS and packet identifier of a message that waits, as its answer has them."""
+        frame = self.answers[token - self._first]
+        return 1 if frame[0] == PUBACK else 2, int.from_bytes(frame[2:4], "big")
+
     def _send_ready(self) -> None:
-        answers, count = self.answers, 0
-        for answer in answers:
-            if answer.frame is None:
-                break
-            self._send(answer.frame)
-            count += 1
-        self._first += count
-        del answers[:count]
+        count = self._ready.find(0)
+        if count < 0:
+            count = len(self._ready)
+        if count:
+            self._send(b"".join(self.answers[:count]))
+            self._first += count
+            del self.answers[:count]
+            del self._ready[:count]
 
     # --- the end of a QoS 2 message
 

@@ -27,6 +27,7 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import ACCEPTED, Published
 from queue_core.queues import EphemeralQueue
+from queue_core.streams import StreamQueue
 from queue_core.topics import dotted, levels_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_LOOKED_AT: Final = 32
+NOTHING: Final = b"\0"  # the length of no properties
+PUBACK: Final = b"\x40\x02"  # and the packet identifier
 RESERVED: Final = ("$SYS/", "$share/", "$session/", "$live/")
 
 
@@ -224,13 +227,14 @@ class Publishing:
         if not takers:
             return None
         most = min(MOST, max(1, DELIVERIES // len(takers)))
+        properties = NOTHING if self.is_5 else b""
         for taker, _ in takers:
             most = min(most, taker.room(qos))
             limit = min(limit, taker.max_packet)
         if most < 2 or end - position > limit:
             return None
         run = find_run(
-            data, position, topic_at, topic_end, end, most=most, limit=limit, is_5=self.is_5
+            data, position, topic_at, topic_end, end, most=most, limit=limit, properties=properties
         )
         count = len(run.marks)
         octets = data[position : run.end]
@@ -240,6 +244,88 @@ class Publishing:
         counters.published += count
         counters.delivered += count * len(takers)
         return run
+
+    def enqueue_run(
+        self,
+        known: KnownTopic,
+        data: bytes,
+        position: int,
+        topic_at: int,
+        topic_end: int,
+        body_at: int,
+        end: int,
+        limit: int,
+        native: bytes,
+    ) -> Run | None:
+        """As many messages as came one behind the other, if their topic leads into one queue that
+        takes them together. None: they are to be handed over one by one. From the chunk to the
+        writer, 100-byte payloads, in runs of 500: 1.2 us a message against 4.0."""
+        ((queue, _),) = known.route
+        if isinstance(queue, StreamQueue) or not queue.takes_runs:
+            return None
+        qos = 1 if data[position] & 0x06 else 0
+        most = self.inbound.room(MOST) if qos else MOST
+        said_at = topic_end + 2 * qos
+        run = find_run(
+            data,
+            position,
+            topic_at,
+            topic_end,
+            end,
+            most=most,
+            limit=limit,
+            properties=data[said_at:body_at],
+        )
+        if len(run.marks) < 2:
+            return None
+        octets, gap = data[position : run.end], body_at - topic_end
+        bodies = [
+            octets[mark + gap : until] for mark, until in zip(run.marks, run.ends, strict=True)
+        ]
+        messages = self._messages(known, bodies, qos == 1, native)
+        if qos == 0:
+            if self.vhost.hand_over_run(messages, known.route) is None:
+                for message in messages:
+                    self.vhost.hand_over(message, known.route, None, 0, ())
+            return run
+        inbound = self.inbound
+        outcome = self.vhost.hand_over_run(messages, known.route, inbound, inbound.next_token)
+        answers = [PUBACK + octets[mark : mark + 2] for mark in run.marks]
+        if outcome is Published.PENDING:
+            inbound.expect_run(answers)
+        elif outcome is Published.DONE:
+            inbound.line_up(answers)
+        else:
+            for message, answer in zip(messages, answers, strict=True):
+                self.hand_over_hot(message, known, answer[2] << 8 | answer[3], 1)
+        return run
+
+    def _messages(
+        self, known: KnownTopic, bodies: list[bytes], durable: bool, native: bytes
+    ) -> list[Message]:
+        is_queue = known.queue is not None
+        exchange = "" if is_queue else TOPIC_EXCHANGE
+        key = known.routing_key if is_queue else dotted(known.name)
+        topic = None if is_queue else known.name
+        form, publisher = self.form, self.client_id
+        # by position: 0.4 us instead of 0.7
+        return [
+            Message(
+                body,
+                exchange,
+                key,
+                topic,
+                durable,
+                form,
+                native,
+                None,
+                None,
+                None,
+                None,
+                publisher,
+            )
+            for body in bodies
+        ]
 
     def hand_over_hot(self, message: Message, known: KnownTopic, packet_id: int, qos: int) -> None:
         """A QoS 1 or 2 message that may have to wait for a commit."""

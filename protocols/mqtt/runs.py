@@ -1,9 +1,10 @@
-"""Runs: messages to one topic that came one behind the other, handed over as the bytes they are.
+"""Runs: messages to one topic that came one behind the other, and differ by payload alone.
 
 A publisher that is fast sends many to one topic, and each of its subscribers gets the same bytes,
 but for packet identifiers. Where all subscribers are of the publisher's version and ask for nothing
-special, a run is copied whole to each of them: no message is made that nobody keeps. Whatever does
-not fit goes the way of single messages, in `hot`.
+special, a run is copied whole to each of them: no message is made that nobody keeps. Where the
+topic leads into one queue, it takes them together. Whatever does not fit goes the way of single
+messages, in `hot`.
 
 From the chunk to one subscriber's output, 100-byte payloads, in runs of 500: 0.23 us a message at
 QoS 0 and 0.6 us at QoS 1, against 2.3 us and 3.3 us one by one.
@@ -28,6 +29,7 @@ DELIVERIES: Final = 20_000  # that one run sets going
 class Run(NamedTuple):
     end: int  # in the chunk
     marks: list[int]  # behind each topic, relative to the run's beginning: identifiers are there
+    ends: list[int]  # of each message, in the same way
 
 
 def find_run(
@@ -39,19 +41,20 @@ def find_run(
     *,
     most: int,
     limit: int,
-    is_5: bool,
+    properties: bytes,
 ) -> Run:
     """The run that begins at `position` with a packet that was looked at already: its topic lies
     at `topic_at`, with its length, and it ends at `end`. All are of the same QoS and topic, no
-    larger than `limit`, have an identifier if they need one, and no properties."""
-    size = len(data)
+    larger than `limit`, have an identifier if they need one, and these properties, with their
+    length; in 3.x none."""
+    size, said = len(data), len(properties)
     head = data[position]
     gap = 2 if head & 0x06 else 0
     prefix, topic = data[position:topic_end], data[topic_at:topic_end]
     prefix_size, topic_size = len(prefix), len(topic)
     frame = end - position
     mark = topic_end - position
-    marks = [mark]
+    marks, ends = [mark], [frame]
     at = end
     while len(marks) < most:
         if data[at : at + prefix_size] == prefix:
@@ -71,15 +74,17 @@ def find_run(
             frame, mark = end - at, id_at - at
             prefix = data[at:id_at]
             prefix_size = len(prefix)
-        if end > size or frame > limit or id_at + gap + is_5 > end:
+        said_at = id_at + gap
+        if end > size or frame > limit or said_at + said > end:
             break
         if gap and not (data[id_at] or data[id_at + 1]):
             break
-        if is_5 and data[id_at + gap]:
+        if said and data[said_at : said_at + said] != properties:
             break
         marks.append(id_at - position)
+        ends.append(end - position)
         at = end
-    return Run(at, marks)
+    return Run(at, marks, ends)
 
 
 def takers_of(route: Route[Queue], qos: int, is_5: bool) -> list[tuple[Deliverer, Consumer]] | None:

@@ -120,7 +120,7 @@ class Batch:
             entry.offset = offset = each.next_offset
             each.next_offset = offset + 1
             self._appended.append((segment, each, entry, None))
-        if len(unit.appends) > 1:
+        if len(unit.appends) > 1 and not unit.is_run:
             self._share_body(len(unit.appends))
 
     def _share_body(self, count: int) -> None:
@@ -272,7 +272,9 @@ class Batch:
             elif publisher is not None:
                 tokens = by_publisher.get(publisher)
                 if tokens is None:
-                    by_publisher[publisher] = [unit.token]
+                    tokens = by_publisher[publisher] = []
+                if unit.is_run:
+                    tokens += unit.tokens
                 else:
                     tokens.append(unit.token)
         for publisher, tokens in by_publisher.items():
@@ -284,7 +286,7 @@ class Batch:
             for each, entry in unit.appends:
                 each.refuse(entry)
             if unit.publisher is not None:
-                _safely(unit.publisher.on_refused, [unit.token], error)
+                _safely(unit.publisher.on_refused, list(unit.tokens), error)
 
 
 def _safely(call: Callable[..., object], *arguments: object) -> None:

@@ -149,20 +149,23 @@ RUN_BYTES: Final = 512 * 1024  # of bodies; more is better streamed than built u
 
 class Run(NamedTuple):
     """Rows of one queue that differ by offset and body alone: what one publisher sends in a row.
-    `head` is the columns of NARROW up to the body, with the first offset; the others count on."""
+    `head` is the columns of NARROW up to the body, with the first offset; the others count on.
+    `rich` is those of RICH, where the messages say more than where they go."""
 
     head: tuple[object, ...]
+    rich: tuple[object, ...]
     bodies: list[bytes]
 
 
 def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> Run | None:
     """The entries as a run, if they are one. Measured with 500 entries: 0.5 us each, where rows
-    take 1.4."""
+    take 1.4, and 6 with properties."""
     first = entries[0]
     message = first.message
     form, native, durable = message.form, message.native, message.durable
     exchange, key, publisher = message.exchange, message.routing_key, message.publisher
-    if form is None or is_rich(first):
+    priority = message.priority
+    if form is None:
         return None
     bodies = []
     for entry in entries:
@@ -175,7 +178,7 @@ def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> 
             or message.exchange != exchange
             or message.publisher != publisher
             or message.durable is not durable
-            or message.priority is not None
+            or message.priority != priority
             or message.expires_at is not None
             or message.deaths
             or entry.expires_at is not None
@@ -186,7 +189,8 @@ def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> 
         bodies.append(message.body)
     if sum(map(len, bodies)) > RUN_BYTES:
         return None
-    return Run(narrow_row(segment, queue_id, first, now, None)[:-1], bodies)
+    rich = rich_columns(first, None) if is_rich(first) else ()
+    return Run(narrow_row(segment, queue_id, first, now, None)[:-1], rich, bodies)
 
 
 def rich_columns(entry: Entry, body_id: int | None) -> tuple[object, ...]:

@@ -88,16 +88,15 @@ def _insert_messages(table: str, columns: tuple[str, ...], first: int = 1) -> st
 
 
 @lru_cache(maxsize=256)
-def _insert_run(table: str, first: int = 1) -> str:
+def _insert_run(table: str, rich: bool, first: int = 1) -> str:
     """From an array of bodies, and one value for each other column."""
-    names = ", ".join(f'"{name}"' for name in NARROW)
-    values = [
-        f"${i}::{COLUMN_TYPES.get(name, 'text')}" for i, name in enumerate(NARROW[:BODY], first)
-    ]
+    columns = (*NARROW[:BODY], *RICH) if rich else NARROW[:BODY]
+    names = ", ".join(f'"{name}"' for name in (*columns, "body"))
+    values = [f"${i}::{COLUMN_TYPES.get(name, 'text')}" for i, name in enumerate(columns, first)]
     values[OFFSET] += " + r.i - 1"
     return (
         f"INSERT INTO howdah.{table} ({names}) SELECT {', '.join(values)}, r.b "
-        f"FROM unnest(${first + BODY}::bytea[]) WITH ORDINALITY AS r (b, i)"
+        f"FROM unnest(${first + len(columns)}::bytea[]) WITH ORDINALITY AS r (b, i)"
     )
 
 
@@ -241,8 +240,10 @@ async def write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
 def _messages(batch: Batch, first: int) -> tuple[str, list[Any]]:
     """The statement that inserts the batch's messages, with arguments that are numbered from
     `first` on, and these."""
-    if batch.run is not None:
-        return _insert_run(_table(batch), first), [*batch.run.head, batch.run.bodies]
+    run = batch.run
+    if run is not None:
+        statement = _insert_run(_table(batch), bool(run.rich), first)
+        return statement, [*run.head, *run.rich, run.bodies]
     return _insert_messages(_table(batch), _columns(batch), first), columns_of(batch.rows)
 
 

@@ -28,7 +28,7 @@ from queue_core.units import Record, Unit
 
 log = logging.getLogger(__name__)
 
-MOST_UNITS: Final = 8192  # of one transaction
+MOST_UNITS: Final = 8192  # of one transaction; the messages of a run count each
 MOST_BYTES: Final = 16 * 1024 * 1024
 GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
 UNIT_COST: Final = 600  # bytes of memory besides the message itself
@@ -75,6 +75,7 @@ class Writer:
         self._clock = clock
         self._buffer_bytes = buffer_bytes
         self._units: deque[Unit] = deque()
+        self._waiting_units = 0
         self._waiting_bytes = 0
         self._due: dict[Cursor, None] = {}
         # The last word on each delivery: one that fails again and again while the database is away
@@ -94,12 +95,14 @@ class Writer:
 
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
-        size = UNIT_COST
+        count = len(unit.appends) if unit.is_run else 1
+        size = UNIT_COST * count
         for _, entry in unit.appends:
             message = entry.message
             size += len(message.body) + len(message.native)
         if unit.records:
             size += unit.retained_bytes()
+        self._waiting_units += count
         self._waiting_bytes += size
         if self._waiting_bytes > self._buffer_bytes:
             self._room.clear()
@@ -190,17 +193,19 @@ class Writer:
     def _take(self) -> list[Unit]:
         """All that waits, up to what one transaction should hold; a unit is never split."""
         units = self._units
-        if len(units) <= MOST_UNITS and self._waiting_bytes <= MOST_BYTES:
+        if self._waiting_units <= MOST_UNITS and self._waiting_bytes <= MOST_BYTES:
             taken = list(units)
             units.clear()
-            self._waiting_bytes = 0
+            self._waiting_units = self._waiting_bytes = 0
             return taken
-        taken, size = [], 0
-        while units and len(taken) < MOST_UNITS and size < MOST_BYTES:
+        taken, count, size = [], 0, 0
+        while units and count < MOST_UNITS and size < MOST_BYTES:
             unit = units.popleft()
             taken.append(unit)
+            count += len(unit.tokens)
             size += unit.size()
-            self._waiting_bytes -= UNIT_COST + unit.size()
+        self._waiting_units -= count
+        self._waiting_bytes -= UNIT_COST * count + size
         return taken
 
     # --- one batch
@@ -240,6 +245,7 @@ class Writer:
 
     async def _write_apart(self, units: list[Unit], error: Exception) -> None:
         """One bad unit must not fail its neighbours: halves, until it stands alone."""
+        units = [each for unit in units for each in unit.apart()]
         if len(units) > 1:
             middle = len(units) // 2
             await self._write(units[:middle])

@@ -14,6 +14,7 @@ from queue_core.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store.keepalive import socket_of
 from queue_core.store.ownership import DatabaseInUse
+from queue_core.store.writer import MOST_UNITS
 from queue_core.units import RetainedRecord
 from tests.store.managers import House, Told, bodies
 
@@ -252,6 +253,114 @@ async def test_what_one_publisher_sends_in_a_row_is_stored_as_rows_of_their_own(
     await house.crash_and_reopen()
     assert bodies(await house.drain()) == [b"%d" % i for _ in range(3) for i in range(count)]
     await house.close()
+
+
+class Talkative:
+    """A form whose bytes say something that has columns."""
+
+    code = 3
+
+    def properties(self, native: bytes) -> Properties:
+        headers = (("unit", "K"), ("n", 1))
+        return Properties(content_type="text/csv", message_id=native.decode(), headers=headers)
+
+
+@pytest.mark.parametrize("count", [2, 300])
+async def test_what_all_of_a_row_say_stands_in_the_columns_of_each(
+    migrated_url: str, db: asyncpg.Connection, count: int
+) -> None:
+    """Once with properties alike, which are written once, and once with others in between."""
+    form, told = Talkative(), Told()
+    house = await House(migrated_url, forms=(form,)).open()
+    await house.queue()
+    for turn in range(2):
+        for i in range(count):
+            native = b"other" if turn and i % 2 else b"alike"
+            message = Message(
+                b"%d" % i, "", routing_key="q", form=form, native=native, priority=4, publisher="p"
+            )
+            house.vhost.publish(message, told, turn * count + i)
+        await told.answers((turn + 1) * count)
+    rows = await db.fetch(
+        "SELECT \"offset\", body, content_type, message_id, priority, native, headers ->> 'unit', "
+        "headers ->> 'n', reply_to, expires_at, deaths "
+        'FROM howdah.message ORDER BY "offset"'
+    )
+    places = [(turn, i) for turn in range(2) for i in range(count)]
+    words = ["other" if turn and i % 2 else "alike" for turn, i in places]
+    assert [tuple(row) for row in rows] == [
+        (offset, b"%d" % i, "text/csv", word, 4, word.encode(), "K", "1", None, None, None)
+        for offset, (word, (_, i)) in enumerate(zip(words, places, strict=True))
+    ]
+    await house.crash_and_reopen()
+    found = await house.drain()
+    assert [delivery.message.properties.message_id for delivery in found] == words
+    await house.close()
+
+
+def run_of(key: str, *bodies: bytes) -> list[Message]:
+    return [Message(body, "", routing_key="q", publisher=key) for body in bodies]
+
+
+async def test_a_run_is_told_of_each_message_and_in_order(house: House) -> None:
+    await house.queue()
+    told = Told()
+    messages = run_of("p", b"0", b"1", b"2")
+    assert house.vhost.publish_run(messages, told, 7) is None  # nothing was routed there yet
+    house.put("q", b"first", told=told)
+    assert house.vhost.publish_run(messages, told, 7) is Published.PENDING
+    assert house.vhost.publish_run(run_of("p", b"3", b"4"), told, 10) is Published.PENDING
+    await told.answers(6)
+    assert (told.committed, told.refused) == ([0, 7, 8, 9, 10, 11], [])
+    assert bodies(await house.drain()) == [b"first", b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_run_that_cannot_be_stored_is_refused_and_its_neighbours_are_not(
+    house: House,
+) -> None:
+    await house.queue()
+    told = Told()
+    house.put("q", b"before", told=told)
+    bad = run_of("a\0b", b"x", b"y")
+    assert house.vhost.publish_run(bad, told, 5) is Published.PENDING
+    assert house.vhost.publish_run(run_of("p", b"1", b"2"), told, 7) is Published.PENDING
+    await told.answers(5)
+    assert [token for token, _ in told.refused] == [5, 6]
+    assert told.committed == [0, 7, 8]
+    assert bodies(await house.drain()) == [b"before", b"1", b"2"]
+    assert house.vhost.queue("q").log.pending == 0  # type: ignore[union-attr]
+
+
+async def test_one_message_of_a_run_that_cannot_be_stored_is_refused_alone(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    await house.store("q", b"first")
+    await db.execute("ALTER TABLE howdah.message ADD CHECK (body <> 'bad') NOT VALID")
+    told = Told()
+    messages = run_of("p", *[b"%d" % i for i in range(20)], b"bad", b"20", b"21")
+    assert house.vhost.publish_run(messages, told, 0) is Published.PENDING
+    await told.answers(23)
+    assert [token for token, _ in told.refused] == [20]
+    assert sorted(told.committed) == [*range(20), 21, 22]
+    stored = bodies(await house.drain())
+    assert stored == [b"first", *[b"%d" % i for i in range(22)]]
+
+
+async def test_a_transaction_is_no_larger_for_runs(house: House) -> None:
+    """The messages of a run count each for what one transaction holds."""
+    await house.queue()
+    await house.store("q", b"first")
+    told, count = Told(), 3 * MOST_UNITS // 1000
+    before = house.manager.counters.commits
+    for i in range(count):
+        messages = run_of("p", *[b"x"] * 1000)
+        assert house.vhost.publish_run(messages, told, i * 1000) is Published.PENDING
+    await told.answers(count * 1000)
+    assert told.committed == list(range(count * 1000))
+    assert house.manager.counters.commits - before >= 3
+    assert not house.manager.writer._waiting_units
+    assert not house.manager.writer._waiting_bytes
 
 
 async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(house: House) -> None:

@@ -46,6 +46,48 @@ async def test_a_queue_keeps_messages_until_somebody_acknowledges_them(mqtt: Mqt
         assert [facts(m)["delivery-count"] for m in again] == ["1", "1"]
 
 
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+async def test_many_at_once_are_answered_in_order_and_stored_in_order(
+    mqtt: Mqtt, version: Version
+) -> None:
+    queue = fresh("$queue/q")
+    async with mqtt.client(version=version) as publisher, mqtt.client() as worker:
+        await publisher.publish(queue, b"first", 1)
+        count = 3000
+        payloads = [b"%d" % i * (i % 7) for i in range(count)]
+        for start in range(0, count, 500):
+            packets = [
+                Publish(queue, payloads[i], 1, packet_id=1000 + i)
+                for i in range(start, start + 500)
+            ]
+            publisher.send(*packets)
+            for packet in packets:
+                assert await publisher.expect(PubAck) == PubAck(packet.packet_id)
+        await worker.subscribe(queue, 1)
+        received = await worker.messages(count + 1)
+        assert [message.payload for message in received] == [b"first", *payloads]
+
+
+async def test_a_full_queue_refuses_those_of_many_that_do_not_fit(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    queue = fresh("q")
+    words = ("--argument", "x-max-length=5", "--argument", "x-overflow=reject-publish")
+    assert shared_gateway.run("queue", "declare", queue, *words).returncode == 0
+    async with mqtt.client() as publisher:
+        await publisher.publish(f"$queue/{queue}", b"0", 1)
+        publisher.send(
+            *[Publish(f"$queue/{queue}", b"%d" % i, 1, packet_id=100 + i) for i in range(1, 9)]
+        )
+        answers = [await publisher.expect(PubAck) for _ in range(8)]
+        assert [each.packet_id for each in answers] == list(range(101, 109))
+        assert [each.reason for each in answers] == [0] * 4 + [0x97] * 4
+    async with mqtt.client() as worker:
+        await worker.subscribe(f"$queue/{queue}", 1)
+        received = await worker.messages(5)
+        assert [message.payload for message in received] == [b"%d" % i for i in range(5)]
+
+
 async def test_members_of_a_queue_compete(mqtt: Mqtt) -> None:
     queue = fresh("$queue/q")
     async with mqtt.client() as one, mqtt.client() as two, mqtt.client() as publisher:

@@ -56,6 +56,12 @@ class Link:
         self.failures.append(reason)
 
 
+class Place:
+    """Where messages go one by one."""
+
+    takes_runs = False
+
+
 class Routes:
     """As much of a vhost as publishing needs: every topic leads to one place."""
 
@@ -66,7 +72,7 @@ class Routes:
         self.published: list[Message] = []
         self._outcome = outcome
         for topic in TOPICS:
-            self.router.topic_routes[topic] = (Match("a queue", ()),)
+            self.router.topic_routes[topic] = (Match(Place(), ()),)
 
     def hand_over(
         self, message: Message, route: object, publisher: object, token: int, records: object
@@ -312,7 +318,7 @@ def test_a_length_that_takes_more_bytes_than_it_needs_is_left_to_the_codec() -> 
     assert take_hot(publishing, deliverer, raw, 0, LIMIT) == 0
     assert not vhost.published
     short = bytes.fromhex("30 04 000161 78")
-    run = find_run(short + raw, 0, 2, 5, len(short), most=9, limit=LIMIT, is_5=False)
+    run = find_run(short + raw, 0, 2, 5, len(short), most=9, limit=LIMIT, properties=b"")
     assert run.end == len(short)
 
 

@@ -242,7 +242,15 @@ def test_a_run_ends_where_the_chunk_is_cut(version: Version) -> None:
     ends = [len(b"".join(frames[:i])) for i in range(1, 10)]
     for cut in range(ends[0], len(raw) + 1):
         run = find_run(
-            raw[:cut], 0, 2, 7, ends[0], most=1000, limit=LIMIT, is_5=version is Version.V5
+            raw[:cut],
+            0,
+            2,
+            7,
+            ends[0],
+            most=1000,
+            limit=LIMIT,
+            properties=b"\0" if version is Version.V5 else b"",
         )
         assert run.end == max(end for end in ends if end <= cut)
-        assert len(run.marks) == ends.index(run.end) + 1
+        assert run.ends == ends[: ends.index(run.end) + 1]
+        assert len(run.marks) == len(run.ends)

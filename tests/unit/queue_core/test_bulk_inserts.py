@@ -9,7 +9,7 @@ import pytest
 
 from queue_core.consumers import Entry
 from queue_core.message import NO_PROPERTIES, Death, Message, Properties
-from queue_core.store.rows import NARROW, RUN_BYTES, narrow_row, run_of
+from queue_core.store.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
 from queue_core.store.statements import COPY_BYTES, COPY_FROM, is_for_copy
 
 
@@ -82,5 +82,15 @@ def test_a_message_that_differs_by_more_ends_the_run(other: Entry) -> None:
     assert run_of(7, 9, [other, entry(0)], NOW) is None
 
 
-def test_a_message_with_columns_of_its_own_begins_no_run() -> None:
-    assert run_of(7, 9, [entry(0, native=b"rich")], NOW) is None
+def test_what_all_of_a_run_say_is_said_once() -> None:
+    entries = [entry(i, b"%d" % i, native=b"rich", priority=3) for i in range(3)]
+    run = run_of(7, 9, entries, NOW)
+    assert run is not None
+    assert run.rich == rich_columns(entries[2], None)
+    assert "s" in run.rich
+
+
+def test_a_run_that_says_nothing_has_no_more_than_the_narrow_columns() -> None:
+    run = run_of(7, 9, [entry(0)], NOW)
+    assert run is not None
+    assert run.rich == ()
