@@ -46,15 +46,21 @@ WRITINGS: Final = Writings(
 SURELY_FITS: Final = 63  # characters of a routing key; a longer one may have to be carried
 
 
+def shared_native(message: Message) -> bytes | None:
+    """The properties of a message from elsewhere, if all that say the same have the same."""
+    if message.expires_at is None and len(message.routing_key) <= SURELY_FITS:
+        return WRITINGS.of(message)
+    return None
+
+
 def native_of(message: Message, now: float) -> bytes:
     """The properties as a 0.9.1 consumer gets them: the publisher's own bytes, or built once. What
     expires is written for each delivery, with the time that is left."""
     if message.form is FORM:
         return message.native or NO_PROPERTIES
-    if message.expires_at is None and len(message.routing_key) <= SURELY_FITS:
-        shared = WRITINGS.of(message)
-        if shared is not None:
-            return shared
+    shared = shared_native(message)
+    if shared is not None:
+        return shared
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}

@@ -17,7 +17,7 @@ from protocols.amqp091.deliveries import (
 )
 from protocols.amqp091.frames import OVERHEAD
 from protocols.amqp091.methods import BasicCancel
-from protocols.amqp091.properties import FORM
+from protocols.amqp091.properties import FORM, shared_native
 from queue_core.consumers import Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
@@ -50,6 +50,7 @@ class Subscription:
         output.wake()
         pieces, envelopes, largest = output.pieces, self._envelopes, channel.largest_body
         total = 0
+        now = channel.clock()
         for delivery in deliveries:
             message = delivery.message
             tag += 1
@@ -60,8 +61,10 @@ class Subscription:
             if envelope is None:
                 envelope = self._envelope(message)
             native = message.native
-            if message.form is not FORM or message.deaths or delivery.failures or is_stream:
-                native = native_for(delivery, channel.clock())
+            if message.deaths or delivery.failures or is_stream:
+                native = native_for(delivery, now)
+            elif message.form is not FORM:
+                native = shared_native(message) or native_for(delivery, now)
             body = message.body
             length = len(body)
             total += length

