@@ -42,7 +42,6 @@ class Cursor:
     __slots__ = (
         "_again",
         "_came_back",
-        "_delays",
         "_draining",
         "_due",
         "_is_due_watched",
@@ -56,6 +55,7 @@ class Cursor:
         "clock",
         "consumers",
         "counters",
+        "delayed",
         "delivery_limit",
         "group",
         "history",
@@ -114,7 +114,7 @@ class Cursor:
         self.in_flight = 0
         self.seq = 0  # rows written since the last full one
         self._line = Line()
-        self._delays = Delays()
+        self.delayed = Delays()
         self._draining: list[Consumer] = []
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
         self._is_due_watched = False
@@ -242,7 +242,7 @@ class Cursor:
 
     def _hand_out(self) -> None:
         now = self.clock()
-        if self._delays.next_time <= now:
+        if self.delayed.next_time <= now:
             self._end_delays(now)
         if len(self.consumers) == 1 and self._hand_out_run(self.consumers[0], now):
             return
@@ -471,7 +471,7 @@ class Cursor:
         mark, history = self.recovered_mark, self.history
         suspects = {
             *self.ready.offsets_below(mark),
-            *(offset for offset in self._delays.offsets() if offset < mark),
+            *(offset for offset in self.delayed.offsets() if offset < mark),
         }
         delays = self.delays()  # the same rows as before, if those are not written yet
         for offset in suspects - history.failures.keys():
@@ -485,7 +485,7 @@ class Cursor:
             self.lease = lease
 
     def _end_delays(self, now: float) -> None:
-        for offset, kept in self._delays.take_due(now):
+        for offset, kept in self.delayed.take_due(now):
             if isinstance(kept, Entry):
                 kept.not_before = None
                 self._give_back(kept)
@@ -495,26 +495,22 @@ class Cursor:
                 is_changed = offset in self.history.amendments
                 for selection in self._selections:
                     selection.on_returned_offset(offset, priority, is_changed=is_changed)
-        if self._delays:
-            self.policy.on_delayed(self, self._delays.next_time)
+        if self.delayed:
+            self.policy.on_delayed(self, self.delayed.next_time)
 
     def _delay(self, entry: Entry, when: float) -> None:
-        if when < self._delays.next_time:  # the others wait behind the first
+        if when < self.delayed.next_time:  # the others wait behind the first
             self.policy.on_delayed(self, when)
         kept: Entry | tuple[int, int] = entry
         if self.queue_id and not self.budget.has_room():
             self._release_memory(entry)
             kept = entry.message.priority or 0, entry.message.size()
-        self._delays.add(when, entry.offset, kept)
+        self.delayed.add(when, entry.offset, kept)
 
     def delays(self) -> dict[int, float]:
         """Until when those wait that came back for later."""
-        times, returned = self._delays.times(), self.history.returned()
+        times, returned = self.delayed.times(), self.history.returned()
         return {offset: when for offset, when in times.items() if offset in returned}
-
-    @property
-    def delayed_count(self) -> int:
-        return len(self._delays)
 
     # --- settling
 
@@ -678,12 +674,12 @@ class Cursor:
 
     def purge(self) -> int:
         """Drops all that is ready or delayed; what is in flight stays with its consumers."""
-        delayed = self._delays.offsets()
+        delayed = self.delayed.offsets()
         count = self.ready.count() + len(delayed)
         ranges = self.ready.clear() + [(offset, offset + 1) for offset in delayed]
         for selection in self._selections:
             selection.clear()
-        for entry in self._delays.clear():
+        for entry in self.delayed.clear():
             self._release_memory(entry)
         self.history.forget_all(Intervals(ranges))
         if self.journal is not None and ranges:

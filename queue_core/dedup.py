@@ -47,11 +47,15 @@ class Window:
         self._cut()
 
     def has_seen(self, message: Message, now: float) -> bool:
+        return self.seen_at(message, now) is not None
+
+    def seen_at(self, message: Message, now: float) -> float | None:
+        """When it came for the first time; None: it is no repetition."""
         message_id = message.properties.message_id
         if message_id is None:
-            return False
+            return None
         self._forget(now - self.seconds)
-        return str(message_id) in self.seen
+        return self.seen.get(str(message_id))
 
     def remember(self, message: Message, now: float) -> None:
         """It was taken."""

@@ -13,12 +13,13 @@ Kept = Entry | tuple[int, int]
 
 
 class Delays:
-    __slots__ = ("_heap", "_kept", "next_time")
+    __slots__ = ("_heap", "_kept", "bytes", "next_time")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
         self._kept: dict[int, Kept] = {}
         self.next_time = inf
+        self.bytes = 0  # of the bodies and properties of all that waits, in memory or not
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -26,6 +27,7 @@ class Delays:
     def add(self, when: float, offset: int, kept: Kept) -> None:
         heappush(self._heap, (when, offset))
         self._kept[offset] = kept
+        self.bytes += _size(kept)
         self.next_time = self._heap[0][0]
 
     def take_due(self, now: float) -> Iterator[tuple[int, Kept]]:
@@ -35,6 +37,7 @@ class Delays:
             self.next_time = self._heap[0][0] if self._heap else inf
             kept = self._kept.pop(offset, None)
             if kept is not None:
+                self.bytes -= _size(kept)
                 yield offset, kept
 
     def times(self) -> dict[int, float]:
@@ -50,4 +53,9 @@ class Delays:
         self._heap.clear()
         self._kept.clear()
         self.next_time = inf
+        self.bytes = 0
         return entries
+
+
+def _size(kept: Kept) -> int:
+    return kept.message.size() if isinstance(kept, Entry) else kept[1]

@@ -23,7 +23,7 @@ PAUSE: Final = 1.0  # seconds between two counts
 
 class Held(Protocol):
     def memory(self) -> int:
-        """Bytes that its ready messages take."""
+        """Bytes that its messages take, ready or waiting for their time."""
 
 
 class EphemeralMemory:

@@ -98,7 +98,8 @@ class CompetingQueue:
         self._had_consumer = False
         self._may_expire = spec.message_ttl is not None
         self._expiry: Appointment | None = None
-        self._idle: Appointment | None = None
+        self._used_at = 0.0
+        self._is_idle_watched = False
         self.touch()
 
     def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
@@ -149,17 +150,24 @@ class CompetingQueue:
         """Used: the time that an unused queue has to live starts again."""
         if self.spec.expires is None:
             return
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = self.house.agenda.at(
-            self.house.clock() + self.spec.expires, self._on_idle_time
-        )
+        self._used_at = self.house.clock()
+        if not self._is_idle_watched:  # one appointment, however often it is used
+            self._watch_idle(self._used_at + self.spec.expires)
+
+    def _watch_idle(self, when: float) -> None:
+        self._is_idle_watched = True
+        self.house.agenda.at(when, self._on_idle_time)
 
     def _on_idle_time(self) -> None:
-        if self.is_deleted:
+        self._is_idle_watched = False
+        if self.is_deleted or self.spec.expires is None:
             return
         if self.cursor.consumers:
             self.touch()
+            return
+        when = self._used_at + self.spec.expires
+        if when > self.house.clock():
+            self._watch_idle(when)
         else:
             self.house.undertaker.on_idle(self)
 
@@ -266,7 +274,7 @@ class CompetingQueue:
     def counts(self) -> QueueCounts:
         cursor = self.cursor
         return QueueCounts(
-            cursor.ready.count(), cursor.in_flight, cursor.delayed_count, len(cursor.consumers)
+            cursor.ready.count(), cursor.in_flight, len(cursor.delayed), len(cursor.consumers)
         )
 
 
@@ -315,7 +323,10 @@ class EphemeralQueue(CompetingQueue):
                 and consumer.selection is None
             ):
                 self.house.counters.delivered += 1
-                consumer.sink.deliver_direct(consumer, message, options)
+                try:
+                    consumer.sink.deliver_direct(consumer, message, options)
+                except Exception as error:
+                    cursor.end_broken(consumer, error)
                 return True
         return self._keep(message, options)
 
@@ -353,10 +364,12 @@ class EphemeralQueue(CompetingQueue):
         """Whether it has no room, with so many on their way to it."""
         if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming):
             return True
-        ready = self.cursor.ready
-        if self.spec.max_bytes is None and ready.bytes >= self._max_bytes:
+        ready, delayed = self.cursor.ready, self.cursor.delayed
+        if delayed.bytes >= self._max_bytes:
+            return True  # what waits for its time is not there to be dropped
+        if self.spec.max_bytes is None and ready.bytes + delayed.bytes >= self._max_bytes:
             return True
-        return ready.count() >= EPHEMERAL_MESSAGES or (
+        return ready.count() + len(delayed) >= EPHEMERAL_MESSAGES or (
             not self._drops_oldest and self._is_memory_full()
         )
 
@@ -365,9 +378,9 @@ class EphemeralQueue(CompetingQueue):
         return self.memory() > ALWAYS and self.house.memory.is_full()
 
     def memory(self) -> int:
-        """Bytes that its ready messages take."""
-        ready = self.cursor.ready
-        return ready.bytes + ready.count() * ENTRY_OVERHEAD
+        """Bytes that its messages take, ready or waiting for their time."""
+        ready, delayed = self.cursor.ready, self.cursor.delayed
+        return ready.bytes + delayed.bytes + (ready.count() + len(delayed)) * ENTRY_OVERHEAD
 
     def _keep(self, message: Message, options: tuple[object, ...]) -> bool:
         spec = self.spec

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.cursor import HIDDEN, Cursor
-from queue_core.errors import InvalidArgument, ResourceLocked
+from queue_core.errors import InvalidArgument, QueueNotFound, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.queues import Appends, House, QueueCounts
@@ -68,7 +68,10 @@ class StreamQueue:
     async def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
         if spec.exclusive and spec.group is None:
             raise InvalidArgument(f"stream '{self.name}': an exclusive consumer needs a group")
-        cursor = await self._cursor(spec)
+        start = await self._start(spec)
+        if self.is_deleted:
+            raise QueueNotFound(f"stream '{self.name}' was deleted")
+        cursor = self._cursor(spec, start)
         if spec.exclusive and cursor.consumers:
             raise ResourceLocked(f"group '{spec.group}' of stream '{self.name}' has consumers")
         if any(consumer.spec.exclusive for consumer in cursor.consumers):
@@ -77,20 +80,21 @@ class StreamQueue:
             )
         return cursor.add_consumer(sink, spec)
 
-    async def _cursor(self, spec: ConsumerSpec) -> Cursor:
+    async def _start(self, spec: ConsumerSpec) -> int:
+        """Where its cursor begins, if it is new: a committed position wins over the one that is
+        asked for."""
         if spec.group is None:
-            start = await self._start(spec.start)
-            return self._open("", Settled(start), is_kept=False)
-        cursor = self._cursors.get(spec.group)
-        if cursor is not None:
-            return cursor
+            return await self._find(spec.start)
         check_group(self.name, spec.group)
         settled = self._groups.get(spec.group)
-        if settled is None:  # a committed position wins over the one that is asked for
-            settled = Settled(await self._start(spec.start))
-            settled = self._groups.setdefault(spec.group, settled)
-        cursor = self._cursors.get(spec.group)  # another may have come while we looked
-        if cursor is None:
+        return await self._find(spec.start) if settled is None else settled.floor
+
+    def _cursor(self, spec: ConsumerSpec, start: int) -> Cursor:
+        if spec.group is None:
+            return self._open("", Settled(start), is_kept=False)
+        cursor = self._cursors.get(spec.group)
+        if cursor is None:  # another may have come, and committed, while we looked for the start
+            settled = self._groups.setdefault(spec.group, Settled(start))
             cursor = self._cursors[spec.group] = self._open(spec.group, settled, is_kept=True)
             self.house.journal.note(cursor)
         return cursor
@@ -133,7 +137,7 @@ class StreamQueue:
         self.log.cursors.append(cursor)
         return cursor
 
-    async def _start(self, position: Position | None) -> int:
+    async def _find(self, position: Position | None) -> int:
         if position is None or position.name == "next":
             return self.log.tail
         if position.name == "first":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from queue_core.consumers import Delivery
 from queue_core.cursor import settle
 from queue_core.deadletters import letters
+from queue_core.dedup import Window
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import Outcome, Verdict
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from queue_core.vhost import Queue, Vhost
 
 Live = list[tuple[EphemeralQueue, Message, tuple[object, ...]]]
+Publishes = list[tuple[Message, "Route[Queue]"]]
+Settlements = list[tuple[list[Delivery], Verdict]]
+Original = tuple[Window, int, float]  # which window knows which message, and since when
 
 
 class Transaction:
@@ -27,8 +31,8 @@ class Transaction:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = vhost
-        self._publishes: list[tuple[Message, Route[Queue]]] = []
-        self._settlements: list[tuple[list[Delivery], Verdict]] = []
+        self._publishes: Publishes = []
+        self._settlements: Settlements = []
 
     @property
     def size(self) -> int:
@@ -55,8 +59,11 @@ class Transaction:
     async def commit(self) -> None:
         """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
         queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other."""
-        appends, live = self._appends()
-        leaving, settlements = self._leaving(), list(self._settlements)
+        publishes, settlements = self._publishes, self._settlements
+        self._publishes, self._settlements = [], []
+        await self._originals_stored(publishes)
+        appends, live = self._appends(publishes)
+        leaving = _leaving(settlements)
         for delivery, outcome in leaving.items():
             queue = delivery.consumer.cursor.policy
             if outcome is Outcome.REJECTED and isinstance(queue, CompetingQueue):
@@ -65,28 +72,32 @@ class Transaction:
         moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
         ending = _Ending(self._vhost, live, leaving, settlements)
         self._vhost.writer.submit(Unit(appends, ending, 0, moves))
-        self.rollback()
         await ending.done
 
-    def _leaving(self) -> dict[Delivery, Outcome]:
-        """Deliveries whose messages leave their queue for good, with this commit. Of a stream,
-        nothing does by being rejected."""
-        leaving: dict[Delivery, Outcome] = {}
-        for deliveries, verdict in self._settlements:
-            is_rejected = verdict.outcome is Outcome.REJECTED
-            if not is_rejected and verdict.outcome is not Outcome.ACCEPTED:
-                continue
-            for delivery in deliveries:
-                if delivery.is_open and (delivery.consumer.cursor.requeues or not is_rejected):
-                    leaving.setdefault(delivery, verdict.outcome)
-        return leaving
+    async def _originals_stored(self, publishes: Publishes) -> None:
+        """What a repetition repeats may still be on its way to the disk, and be refused there: then
+        it is no repetition. Nothing has begun meanwhile that could not be left alone."""
+        known: set[Original] = set()
+        while not (repeated := self._originals(publishes)) <= known:
+            known |= repeated
+            await self._vhost.writer.flushed()
 
-    def _appends(self) -> tuple[Appends, Live]:
+    def _originals(self, publishes: Publishes) -> set[Original]:
+        now = self._vhost.house.clock()
+        return {
+            (queue.window, id(message), seen_at)
+            for message, route in publishes
+            for queue, _ in route
+            if queue.window is not None
+            and (seen_at := queue.window.seen_at(message, now)) is not None
+        }
+
+    def _appends(self, publishes: Publishes) -> tuple[Appends, Live]:
         """What is to be written, and what is for queues in memory: those get theirs when the rest
         is committed."""
         appends: Appends = []
         live: Live = []
-        for message, route in self._publishes:
+        for message, route in publishes:
             self._vhost.house.counters.published += 1
             for queue, options in route:
                 if isinstance(queue, EphemeralQueue):
@@ -97,9 +108,22 @@ class Transaction:
                 if not is_taken:
                     for log, entry in appends:
                         log.refuse(entry)
-                    self.rollback()
                     raise full(queue)  # type: ignore[arg-type]
         return appends, live
+
+
+def _leaving(settlements: Settlements) -> dict[Delivery, Outcome]:
+    """Deliveries whose messages leave their queue for good, with this commit. Of a stream, nothing
+    does by being rejected."""
+    leaving: dict[Delivery, Outcome] = {}
+    for deliveries, verdict in settlements:
+        is_rejected = verdict.outcome is Outcome.REJECTED
+        if not is_rejected and verdict.outcome is not Outcome.ACCEPTED:
+            continue
+        for delivery in deliveries:
+            if delivery.is_open and (delivery.consumer.cursor.requeues or not is_rejected):
+                leaving.setdefault(delivery, verdict.outcome)
+    return leaving
 
 
 class Waiter:
@@ -125,7 +149,7 @@ class _Ending(Waiter):
         vhost: Vhost,
         live: Live,
         leaving: dict[Delivery, Outcome],
-        settlements: list[tuple[list[Delivery], Verdict]],
+        settlements: Settlements,
     ) -> None:
         super().__init__()
         self._vhost = vhost

@@ -429,7 +429,7 @@ class Vhost:
         try:
             return await getter.answer
         finally:
-            consumer.cancel()
+            self.end_consumer(consumer, None)  # the last other one may have left meanwhile
 
     async def browse(self, name: str, start: int, limit: int, owner: object = None) -> list[Entry]:
         """Messages that are not settled, from an offset on, without any effect on them."""

@@ -243,3 +243,42 @@ async def test_a_commit_goes_on_to_its_end_when_nobody_waits_for_it_any_more(
     assert bodies(await house.drain("b")) == ([] if is_bad else [b"out"])
     left = [b"accepted", b"released"] if is_bad else [b"released"]
     assert bodies(await house.drain("a")) == left
+
+
+async def test_a_repetition_in_a_transaction_is_none_if_the_first_could_not_be_stored(
+    house: House,
+) -> None:
+    await house.queue("a", deduplication_window=60_000)
+    await house.queue("b")
+    await house.store("b", b"in")
+    taken = await house.vhost.get("b")
+    assert taken is not None
+    once = Properties(message_id="1")
+    house.vhost.publish(to("a", b"never", expires_at=1e12, properties=once))
+    transaction = house.vhost.transaction()
+    transaction.publish(to("a", b"stored", properties=once))
+    transaction.settle([taken], ACCEPTED)
+    await transaction.commit()
+    again = house.vhost.transaction()
+    again.publish(to("a", b"repeated", properties=once))
+    await again.commit()
+    await house.crash_and_reopen()
+    assert bodies(await house.drain("a")) == [b"stored"]
+    assert bodies(await house.drain("b")) == []
+
+
+async def test_what_is_said_while_a_commit_waits_belongs_to_the_next_transaction(
+    house: House,
+) -> None:
+    await house.queue("a", deduplication_window=60_000)
+    once = Properties(message_id="1")
+    house.vhost.publish(to("a", b"first", properties=once))
+    transaction = house.vhost.transaction()
+    transaction.publish(to("a", b"again", properties=once))
+    committing = asyncio.ensure_future(transaction.commit())
+    await asyncio.sleep(0)
+    transaction.publish(to("a", b"next"))
+    await committing
+    assert bodies(await house.drain("a")) == [b"first"]
+    await transaction.commit()
+    assert bodies(await house.drain("a")) == [b"next"]
