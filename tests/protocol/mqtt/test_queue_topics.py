@@ -68,6 +68,29 @@ async def test_many_at_once_are_answered_in_order_and_stored_in_order(
         assert [message.payload for message in received] == [b"first", *payloads]
 
 
+async def test_a_queue_captures_many_at_once_from_a_topic(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    queue, topic = fresh("captured"), fresh("plant/temperature")
+    assert shared_gateway.run("queue", "declare", queue).returncode == 0
+    assert shared_gateway.run("queue", "bind", queue, "--topic", topic).returncode == 0
+    said = P(content_type="text/plain", user=(("unit", "K"),))
+    async with mqtt.client() as publisher, mqtt.client() as worker:
+        await publisher.publish(topic, b"first", 1)
+        packets = [
+            Publish(topic, b"%d" % i, 1, packet_id=100 + i, properties=said) for i in range(200)
+        ]
+        publisher.send(*packets)
+        for packet in packets:
+            assert await publisher.expect(PubAck) == PubAck(packet.packet_id)
+        await worker.subscribe(f"$queue/{queue}", 1)
+        received = await worker.messages(201)
+        assert [m.payload for m in received] == [b"first", *[b"%d" % i for i in range(200)]]
+        assert {m.properties.content_type for m in received[1:]} == {"text/plain"}
+        assert {facts(m)["unit"] for m in received[1:]} == {"K"}
+        assert {facts(m)["x-source-topic"] for m in received} == {topic}
+
+
 async def test_a_full_queue_refuses_those_of_many_that_do_not_fit(
     mqtt: Mqtt, shared_gateway: GatewayProcess
 ) -> None:
