@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from protocols.amqp10.like import Like
 from queue_core.message import Message, Value
 
 MAX_LENGTH: Final = 16_384
@@ -204,53 +205,16 @@ def _in(inner: Evaluate, values: frozenset[str]) -> Evaluate:
 
 
 def _like(inner: Evaluate, pattern: str, escape: str) -> Evaluate:
-    parts = pattern_parts(pattern, escape)
+    try:
+        like = Like(pattern, escape)
+    except ValueError as error:
+        raise SelectorError(str(error)) from None
 
     def evaluate(lookup: Lookup) -> object:
         value = inner(lookup)
-        return None if value is None else isinstance(value, str) and is_like(value, parts)
+        return None if value is None else isinstance(value, str) and like.matches(value)
 
     return evaluate
-
-
-ANY, ONE = 0, 1  # % and _
-Pattern = list[str | int]
-
-
-def pattern_parts(pattern: str, escape: str) -> Pattern:
-    parts: Pattern = []
-    position = 0
-    while position < len(pattern):
-        character = pattern[position]
-        if escape and character == escape:
-            position += 1
-            if position == len(pattern):
-                raise SelectorError(f"pattern '{pattern}' ends with its escape character")
-            parts.append(pattern[position])
-        elif character == "%":
-            if parts[-1:] != [ANY]:
-                parts.append(ANY)
-        else:
-            parts.append(ONE if character == "_" else character)
-        position += 1
-    return parts
-
-
-def is_like(text: str, parts: Pattern) -> bool:
-    """By hand: a regular expression could be made to take for ever."""
-    at, place, star, mark = 0, 0, -1, 0
-    while at < len(text):
-        if place < len(parts) and (parts[place] == ONE or parts[place] == text[at]):
-            at, place = at + 1, place + 1
-        elif place < len(parts) and parts[place] == ANY:
-            star, mark = place, at
-            place += 1
-        elif star >= 0:
-            mark += 1
-            at, place = mark, star + 1
-        else:
-            return False
-    return all(part == ANY for part in parts[place:])
 
 
 # --- grammar

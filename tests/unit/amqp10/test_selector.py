@@ -13,8 +13,6 @@ from protocols.amqp10.selector import (
     MAX_DEPTH,
     SelectorError,
     compile_selector,
-    is_like,
-    pattern_parts,
 )
 from queue_core.message import Message, Properties
 
@@ -209,21 +207,3 @@ def test_any_text_compiles_or_is_refused(text: str) -> None:
     except SelectorError:
         return
     selector.is_true(FACTS.get)
-
-
-def slow_like(text: str, pattern: str) -> bool:
-    if not pattern:
-        return not text
-    if pattern[0] == "%":
-        return any(slow_like(text[at:], pattern[1:]) for at in range(len(text) + 1))
-    return bool(text) and pattern[0] in ("_", text[0]) and slow_like(text[1:], pattern[1:])
-
-
-@given(st.text("ab", max_size=8), st.text("ab%_", max_size=6))
-def test_like_agrees_with_its_definition(text: str, pattern: str) -> None:
-    assert is_like(text, pattern_parts(pattern, "")) is slow_like(text, pattern)
-
-
-def test_a_hostile_pattern_takes_no_time() -> None:
-    parts = pattern_parts("%a" * 200 + "b", "")
-    assert not is_like("a" * 2000, parts)
