@@ -26,7 +26,6 @@ FROM howdah.queue_status
 WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
 ORDER BY vhost, queue
 """
-MAY_READ_VHOSTS: Final = "SELECT has_table_privilege('howdah.vhost', 'SELECT')"
 HAS_VHOST: Final = "SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)"
 GROUPS: Final = """
 SELECT group_name AS name, floor, tail, lag, oldest_unsettled_age AS oldest_age
@@ -184,18 +183,12 @@ class Operations:
     async def queues(self, vhost: str | None = None) -> list[QueueStatus]:
         """Of all virtual hosts, or of one. Raises OperationError where there is no such one."""
         rows = await self._connection.fetch(QUEUES, vhost, None)
-        if not rows and vhost is not None and not await self._may_exist(vhost):
+        if not rows and vhost and not await self._connection.fetchval(HAS_VHOST, vhost):
             raise OperationError(
                 f"there is no virtual host '{vhost}'; see `howdah vhost list`, or make it with "
                 "`howdah vhost add`"
             )
         return [QueueStatus(**row) for row in rows]
-
-    async def _may_exist(self, vhost: str) -> bool:
-        """A login that may not read the virtual hosts cannot tell."""
-        if not await self._connection.fetchval(MAY_READ_VHOSTS):
-            return True
-        return bool(await self._connection.fetchval(HAS_VHOST, vhost))
 
     async def queue(self, vhost: str, name: str) -> QueueDetails:
         row = await self._connection.fetchrow(QUEUES, vhost, name)

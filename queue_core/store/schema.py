@@ -174,7 +174,13 @@ user = Table(
     metadata,
     Column("name", Text, primary_key=True, comment="Login name."),
     _optional("password_hash", Text, "Argon2 hash; null: no login by password."),
-    _required("tags", ARRAY(Text), "What it may manage.", server_default=text("'{}'")),
+    _required(
+        "tags",
+        ARRAY(Text),
+        "What it may do beside its permissions: impersonator, to publish in another user's name. "
+        "Others are kept, and mean nothing.",
+        server_default=text("'{}'"),
+    ),
     _required("created_at", Timestamp, "When it was made.", server_default=NOW),
     _required("changed_at", Timestamp, "When it was last changed.", server_default=NOW),
     _optional(
@@ -464,7 +470,8 @@ redelivery = _journal(
     _required(
         "amended",
         Integer,
-        "How often consumers added something to the message.",
+        "Tells rows of the same count apart: one more each time a consumer adds something to the "
+        "message, or releases it for a later time.",
         server_default=text("0"),
     ),
     _optional(

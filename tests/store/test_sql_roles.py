@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from queue_core.store import preflight
+from queue_core.store.operations import OperationError, Operations
 from queue_core.store.schema import is_leaf
 from tests.store.seed import append, change, death, make_queue, make_segment
 
@@ -84,6 +85,7 @@ ALLOWED = [
     ("howdah_operator", "SELECT * FROM howdah.outbox_status"),
     ("howdah_gateway", "UPDATE howdah.command SET done_at = now(), result = '{}', error = 'e'"),
     ("howdah_operator", "SELECT * FROM howdah.queue_status"),
+    ("howdah_operator", "SELECT * FROM howdah.vhost"),
     ("howdah_operator", "SELECT * FROM howdah.ready_messages"),
     ("howdah_operator", "SELECT * FROM howdah.dead_letters"),
     ("howdah_operator", "SELECT * FROM howdah.consumer_lag"),
@@ -125,6 +127,7 @@ REFUSED = [
     ("howdah_operator", "INSERT INTO howdah.command DEFAULT VALUES"),
     ("howdah_operator", "SELECT howdah.drop_segment(1)"),
     ("howdah_operator", "DELETE FROM howdah.queue"),
+    ("howdah_operator", "INSERT INTO howdah.vhost VALUES ('v')"),
     ("howdah_publisher", "SELECT * FROM howdah.queue_status"),
     ("howdah_publisher", "SELECT * FROM howdah.peek('q')"),
     ("howdah_publisher", "SELECT howdah.purge('q')"),
@@ -186,7 +189,8 @@ async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
     db: asyncpg.Connection,
 ) -> None:
     seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
-    assert {tuple(row) for row in seen["howdah_operator"]} == {(v, "SELECT") for v in _VIEWS}
+    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost")}
+    assert {tuple(row) for row in seen["howdah_operator"]} == expected
     assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
     assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}
     assert seen["howdah_publisher"] == set()
@@ -199,3 +203,25 @@ async def test_functions_that_lend_rights_fix_their_search_path(db: asyncpg.Conn
     )
     assert len(rows) >= 9
     assert {tuple(row["proconfig"] or ()) for row in rows} == {("search_path=pg_catalog, pg_temp",)}
+
+
+async def test_an_operator_is_told_that_there_is_no_such_virtual_host(
+    db: asyncpg.Connection,
+) -> None:
+    async with _acting_as(db, "howdah_operator"):
+        operations = Operations(db)
+        assert await operations.queues("/") == []
+        with pytest.raises(OperationError, match="no virtual host 'nowhere'"):
+            await operations.queues("nowhere")
+
+
+async def test_comments_of_partitions_in_use_change_with_their_parents(
+    db: asyncpg.Connection,
+) -> None:
+    rows = await db.fetch(
+        "SELECT col_description(attrelid, attnum) FROM pg_attribute "
+        "JOIN pg_class c ON c.oid = attrelid WHERE attname = 'amended' AND relkind IN ('r', 'p') "
+        "AND relnamespace = 'howdah'::regnamespace"
+    )
+    assert len(rows) > 1
+    assert {row[0].partition(":")[0] for row in rows} == {"Tells rows of the same count apart"}
