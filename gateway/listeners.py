@@ -17,6 +17,9 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 _BACKLOG = 1024
 
 
+PRODUCT = "Howdah"  # what a gateway calls itself when somebody asks who has its port
+
+
 class ListenError(ConfigError):
     """The configuration is right, and the address cannot be had."""
 

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.connections import Connections
-from gateway.listeners import ProtocolFactory
+from gateway.listeners import PRODUCT, ProtocolFactory
 from gateway.metrics import GatewayCollector
 from queue_core.auth import Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
@@ -77,8 +77,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def live(request: web.Request) -> web.Response:
-    """The process answers."""
-    return _json({"status": "live"})
+    """The process answers, and says what it is: whoever finds the port taken may ask by whom."""
+    return _json({"status": "live", "gateway": PRODUCT})
 
 
 async def ready(request: web.Request) -> web.Response:

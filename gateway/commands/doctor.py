@@ -6,11 +6,16 @@ Gathers findings and prints them; the questions to the database are queue_core.s
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import os
 import resource
 import shutil
 import socket
+import ssl
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
 
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
@@ -19,7 +24,7 @@ from gateway.config import Config, Listener
 from gateway.config_source import ConfigError
 from gateway.data_dir import is_held
 from gateway.database import DatabaseError
-from gateway.listeners import cannot_listen
+from gateway.listeners import PRODUCT, cannot_listen
 from gateway.postgres_errors import EmbeddedPostgresError
 from gateway.tls import server_context
 from queue_core.store.findings import Finding, Level, fail, ok, warn
@@ -29,6 +34,17 @@ MIB = 1024 * 1024
 LEAST_FREE_BYTES = 256 * MIB
 LITTLE_FREE_BYTES = 2048 * MIB
 LEAST_FILES = 4096
+ANSWER_SECONDS = 3.0
+NEAREST = {
+    "0.0.0.0": "127.0.0.1",
+    "::": "::1",
+    "": "127.0.0.1",
+}  # where one that listens everywhere is
+CHANGE = "change it in the configuration"
+UNSURE = (
+    "see with `ss -ltnp` who has it: a gateway may be running that neither the database nor its "
+    "management listener could tell of; otherwise change it in the configuration"
+)
 
 
 def register(commands: Commands) -> None:
@@ -47,7 +63,7 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
 
     findings = ok(f"configuration: {options.config or 'defaults and environment'}")
     findings += disk(Path(config.data_dir)) + open_files()
-    is_served = False
+    is_served, way_out = False, CHANGE
     try:
         async with connected(config) as connection:
             findings += await examine(connection)
@@ -55,8 +71,11 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
     except (CommandError, DatabaseError, EmbeddedPostgresError) as error:
         findings.append(fail("the database cannot be examined", str(error)))
         # The database cannot tell who runs; of a private one, the folder can.
-        is_served = config.database.url is None and is_held(Path(config.data_dir))
-    findings += listeners(config, is_served=is_served)
+        is_private = config.database.url is None
+        is_held_here = is_private and is_held(Path(config.data_dir))
+        is_served = is_held_here or await asyncio.to_thread(answers, config.listeners.management)
+        way_out = UNSURE
+    findings += listeners(config, is_served=is_served, way_out=way_out)
     if options.json:
         print_json(findings)
     else:
@@ -95,7 +114,27 @@ def open_files() -> list[Finding]:
     return ok("enough files may be open")
 
 
-def listeners(config: Config, *, is_served: bool) -> list[Finding]:
+def answers(listener: Listener | None) -> bool:
+    """Whether a gateway of ours is at the management listener's address."""
+    if listener is None:
+        return False
+    scheme, context = "http", None
+    if listener.tls is not None:
+        # Nothing secret is said, and the answer opens no door.
+        scheme, context = "https", ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host = NEAREST.get(listener.host, listener.host)
+    place = f"[{host}]" if ":" in host else host
+    url = f"{scheme}://{place}:{listener.port}/health/live"
+    try:
+        with urlopen(url, timeout=ANSWER_SECONDS, context=context) as answer:
+            said = json.loads(answer.read(1024))
+    except (OSError, ValueError, HTTPException):
+        return False
+    return isinstance(said, dict) and said.get("gateway") == PRODUCT
+
+
+def listeners(config: Config, *, is_served: bool, way_out: str) -> list[Finding]:
     findings = []
     for name, listener in config.listeners.enabled().items():
         try:
@@ -104,7 +143,7 @@ def listeners(config: Config, *, is_served: bool) -> list[Finding]:
             if not is_served:
                 _try_to_bind(name, listener)
         except ConfigError as error:
-            findings.append(fail(str(error), "change it in the configuration"))
+            findings.append(fail(str(error), way_out))
     if findings:
         return findings
     return ok("listeners: " + ("the gateway is running" if is_served else "every port is free"))

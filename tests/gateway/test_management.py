@@ -28,7 +28,10 @@ def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]
 
 
 def test_a_gateway_that_runs_is_live_and_ready(shared_gateway: GatewayProcess) -> None:
-    assert get(shared_gateway, "/health/live")[:2] == (200, '{"status":"live"}\n')
+    assert get(shared_gateway, "/health/live")[:2] == (
+        200,
+        '{"status":"live","gateway":"Howdah"}\n',
+    )
     assert get(shared_gateway, "/health/ready")[:2] == (200, '{"status":"ready"}\n')
 
 
