@@ -53,15 +53,20 @@ def topic_octets(topic: str) -> bytes:
 WRITINGS: Final = Writings(lambda message: built_properties(message, False))
 
 
-def property_octets(message: Message, queues: Container[str] = ()) -> bytes:
-    """The properties of a message as MQTT 5 writes them, without length, expiry and whatever
-    belongs to one subscriber. `queues`: those there are, where a reply address may name one."""
+def shared_octets(message: Message) -> bytes | None:
+    """The properties of a message as MQTT 5 writes them, if all that say the same have the same."""
     form = message.form
     if form is MQTT5:
         return written_properties(message.native)
     if form in FORMS:
         return b""
-    shared = WRITINGS.of(message)
+    return WRITINGS.of(message)
+
+
+def property_octets(message: Message, queues: Container[str] = ()) -> bytes:
+    """The properties of a message as MQTT 5 writes them, without length, expiry and whatever
+    belongs to one subscriber. `queues`: those there are, where a reply address may name one."""
+    shared = shared_octets(message)
     if shared is not None:
         return shared
     encoded = message.encoded

