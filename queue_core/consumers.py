@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import FAILED, Verdict
@@ -26,39 +28,30 @@ UNLIMITED: Final = 65_536
 MOST_LINES: Final = 16  # by priority, before those are cleared away in which nobody stands
 
 
-class Entry:
+# Both are structures of msgspec, made in half the time of a class with slots: there is one of each
+# for every message in every queue.
+
+
+class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
     """A message at its place in one queue."""
 
-    __slots__ = ("expires_at", "message", "not_before", "offset", "options")
-
-    def __init__(
-        self,
-        message: Message,
-        options: object = None,
-        expires_at: float | None = None,
-        not_before: float | None = None,
-        offset: int = -1,
-    ) -> None:
-        self.message = message
-        self.options = options  # what the matching subscriptions said, for the subscriber's adapter
-        self.offset = offset  # given by the writer, just before the commit
-        self.expires_at = expires_at
-        self.not_before = not_before
+    message: Message
+    options: object = None  # what the matching subscriptions said, for the subscriber's adapter
+    expires_at: float | None = None
+    not_before: float | None = None
+    offset: int = -1  # given by the writer, just before the commit
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False):
     """An entry in the hands of a consumer, until it is settled."""
 
-    __slots__ = ("consumer", "entry", "failures", "is_open", "message", "offset", "redelivered")
-
-    def __init__(self, entry: Entry, consumer: Consumer, redelivered: bool, failures: int) -> None:
-        self.entry = entry
-        self.message = entry.message
-        self.offset = entry.offset
-        self.consumer = consumer
-        self.redelivered = redelivered
-        self.failures = failures  # deliveries before this one that failed
-        self.is_open = True
+    entry: Entry
+    message: Message  # the entry's, and its offset: what adapters ask for
+    offset: int
+    consumer: Consumer
+    redelivered: bool = False
+    failures: int = 0  # deliveries before this one that failed
+    is_open: bool = True
 
     @property
     def queue_name(self) -> str:

@@ -332,7 +332,7 @@ class Cursor:
             if failures == 0 and offset < self.recovered_mark:
                 failures = 1  # it was, or may have been, in somebody's hands when the gateway died
             redelivered = failures > 0 or offset in self.history.released
-        delivery = Delivery(entry, consumer, redelivered, failures)
+        delivery = Delivery(entry, entry.message, offset, consumer, redelivered, failures)
         consumer.credit -= 1
         if consumer.shared is not None:
             consumer.shared.free -= 1

@@ -17,8 +17,9 @@ from typing import Final, Protocol
 from queue_core.consumers import Entry
 from queue_core.intervals import Intervals
 
-CHUNK: Final = 1000  # entries a read-back asks for at most
-LOW: Final = 500  # entries left in the run when the next chunk is asked for
+CHUNK: Final = 4000  # entries a read-back asks for at most
+LOW: Final = 4000  # entries left in the run when the next chunk is asked for: consumers take these
+# while the database reads, and so go on while a batch is being committed
 ENTRY_OVERHEAD: Final = 512  # bytes of Python objects around a message
 LEAST: Final = 16  # entries that a queue may always hold, however tight memory is
 SLACK: Final = 64  # marks and doubles that may always wait to be cleared away

@@ -31,7 +31,7 @@ def take_run(
             or entry.not_before is not None
         ):
             return deliveries, entry
-        delivery = unsettled[offset] = Delivery(entry, consumer, False, 0)
+        delivery = unsettled[offset] = Delivery(entry, entry.message, offset, consumer)
         deliveries.append(delivery)
     return deliveries, None
 

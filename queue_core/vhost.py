@@ -492,7 +492,7 @@ class _Getter:
 
     def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
         entry = Entry(message, options)
-        self.answer.set_result(Delivery(entry, consumer, False, 0))
+        self.answer.set_result(Delivery(entry, message, entry.offset, consumer))
 
     def on_drained(self) -> None:
         if not self.answer.done():

@@ -23,6 +23,7 @@ Amendments = dict[int, tuple[int, bytes | None]]
 
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
 CHUNK_BYTES: Final = 8 * 1024 * 1024  # read back at once: small messages may be followed by large
+SLICE: Final = 500  # rows made into entries in one turn of the event loop
 RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
@@ -147,7 +148,11 @@ class Reader:
                 f"SELECT id, body FROM howdah.message_body_{segment} WHERE id = ANY($1::int8[])"
             )
             bodies = {row["id"]: row["body"] for row in await connection.fetch(statement, ids)}
-        return entries_from_rows(rows, self._forms, bodies)
+        entries = entries_from_rows(rows[:SLICE], self._forms, bodies)
+        for start in range(SLICE, len(rows), SLICE):
+            await asyncio.sleep(0)
+            entries += entries_from_rows(rows[start : start + SLICE], self._forms, bodies)
+        return entries
 
 
 def _merged(found: list[Entry], more: list[Entry]) -> list[Entry]:

@@ -56,7 +56,7 @@ class Inbox:
         self.arrived.set()
 
     def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        self.deliver(consumer, [Delivery(Entry(message, options), consumer, False, 0)])
+        self.deliver(consumer, [Delivery(Entry(message, options), message, -1, consumer)])
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         self.arrived.set()
