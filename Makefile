@@ -104,5 +104,6 @@ bench: setup-dev  ## load runs, beside other brokers where they are installed
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: docs
-docs: setup  ## write the generated pages under docs/ anew
+docs: setup-dev  ## write the generated pages under docs/ anew
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tests.interop.mqtt.page

@@ -136,11 +136,13 @@ class Inbound:
         if not reason:
             # by far the most: 0.2 us against 1.9 us through the encoder
             return (b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2, "big")
-        properties = NO_PROPERTIES
-        if why is not None and self._tells_reasons:
-            properties = PropertySet(reason_string=why[:1024])
         kind = PubAck if qos == 1 else PubRec
-        return encode(kind(packet_id, reason, properties), self._version)
+        return encode(kind(packet_id, reason, self._told(why)), self._version)
+
+    def _told(self, why: str | None) -> PropertySet:
+        if why is None or not self._tells_reasons:
+            return NO_PROPERTIES
+        return PropertySet(reason_string=why[:1024])
 
     # --- what the store says
 
@@ -196,9 +198,9 @@ class Inbound:
             self.open[packet_id] = Received.RELEASED
             return True
         if state is None:
-            self._send(
-                encode(PubComp(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), self._version)
-            )
+            why = self._told("no message of QoS 2 is open under this packet identifier")
+            reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._send(encode(PubComp(packet_id, reason, why), self._version))
         elif state is Received.PUBLISHED:
             raise MqttError(ReasonCode.PROTOCOL_ERROR, "PUBREL before its PUBREC was sent")
         return False
