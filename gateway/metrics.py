@@ -121,6 +121,11 @@ class GatewayCollector(Collector):
             "Connections ended because their user was removed or lost its virtual host.",
             value=counted.expelled_connections,
         )
+        yield CounterMetricFamily(
+            "howdah_revoked_consumers",
+            "Consumers and subscriptions ended because their user may not read any more.",
+            value=counted.revoked_consumers,
+        )
 
     def _accepted(self) -> Iterator[Metric]:
         opened = GaugeMetricFamily(

@@ -12,6 +12,7 @@ protocol, a password file or a table; `queue_core.accounts` brings the ones that
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
 MOST_KEPT_ANSWERS: Final = 65_536
+REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
 
 
 class Action(StrEnum):
@@ -192,6 +194,11 @@ class Guest(Protocol):
         """It may not be there any more: tells the client, and ends."""
         ...
 
+    def review(self) -> None:
+        """Permissions have changed: ends what it reads and may not read any more; see
+        `Auth.loss`."""
+        ...
+
 
 @dataclass(slots=True)
 class AuthCounters:
@@ -200,6 +207,7 @@ class AuthCounters:
     throttled_logins: int = 0  # refused unchecked: too many failures, or too many at once
     refused_actions: int = 0
     expelled_connections: int = 0  # of users who were removed, or lost their virtual host
+    revoked_consumers: int = 0  # consumers and subscriptions of users who may not read any more
 
 
 class Auth:
@@ -344,6 +352,16 @@ class Auth:
                 f"'{resource.vhost}'; grant it with `howdah user grant`"
             )
 
+    def loss(self, identity: Identity, right: Resource) -> AccessRefused | None:
+        """Why it may not read any more what it has been reading, counted; None: it may."""
+        try:
+            self.require(identity, Action.READ, right)
+        except AccessRefused as error:
+            self.counters.revoked_consumers += 1
+            log.info("a consumer ends: %s", error)
+            return error
+        return None
+
     def _judge(self, identity: Identity, action: Action, resource: Resource) -> bool:
         if resource.kind == "vhost":
             return self.may_enter(identity, resource.vhost)
@@ -369,16 +387,26 @@ class Auth:
         if any(changes):
             self._answers.clear()
             self.revision += 1
-            self._expel()
+            await self._review()
 
-    def _expel(self) -> None:
-        for guest, (identity, vhost) in list(self._guests.items()):
-            if not self.may_enter(identity, vhost):
-                self.let_go(guest)
-                self.counters.expelled_connections += 1
-                text = f"user '{identity.name}' may not use vhost '{vhost}' any more"
-                log.info("a connection ends: %s", text)
-                try:
-                    guest.expel(text)
-                except Exception:
-                    log.exception("a bug: a connection that should end may not have")
+    async def _review(self) -> None:
+        for number, (guest, (identity, vhost)) in enumerate(list(self._guests.items()), 1):
+            if number % REVIEWED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if guest not in self._guests:
+                continue
+            try:
+                if self.may_enter(identity, vhost):
+                    guest.review()
+                else:
+                    self._expel(
+                        guest, f"user '{identity.name}' may not use vhost '{vhost}' any more"
+                    )
+            except Exception:
+                log.exception("a bug: what a user has lost may not have ended")
+
+    def _expel(self, guest: Guest, reason: str) -> None:
+        self.let_go(guest)
+        self.counters.expelled_connections += 1
+        log.info("a connection ends: %s", reason)
+        guest.expel(reason)

@@ -11,6 +11,7 @@ import logging
 from typing import Final, cast
 
 from protocols.amqp091.channel import Channel
+from protocols.amqp091.consuming import review
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
 from protocols.amqp091.handshake import OpenVhost, State, UpdateSecret
@@ -300,6 +301,13 @@ class Connection(asyncio.Protocol):
         """The user may not be here any more."""
         if not self._is_lost:
             self._machine.close(ReplyCode.ACCESS_REFUSED, reason)
+            self._after_input()
+
+    def review(self) -> None:
+        """Permissions have changed."""
+        if not self._is_lost:
+            for channel in list(self._machine.channels.values()):
+                review(channel)
             self._after_input()
 
     def _say_goodbye(self) -> None:

@@ -31,7 +31,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.properties import fitting
 from protocols.amqp091.subscription import Subscription
-from queue_core.auth import Action
+from queue_core.auth import Action, Resource
 from queue_core.consumers import UNLIMITED, ConsumerSpec, Delivery, Position, SharedCredit
 from queue_core.errors import (
     InvalidArgument,
@@ -108,8 +108,8 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
     tag = method.consumer_tag or f"amq.ctag-{token_urlsafe(16)}"
     if tag in channel.consumers:
         raise Amqp091Error(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
-    name = await _consumed_queue(channel, method)
-    sink = Subscription(channel, tag, name, no_ack=method.no_ack)
+    name, right = await _consumed_queue(channel, method)
+    sink = Subscription(channel, tag, name, right, no_ack=method.no_ack)
     spec = ConsumerSpec(
         tag=tag,
         credit=channel.prefetch,
@@ -141,18 +141,36 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         consumer.pause()
 
 
-async def _consumed_queue(channel: Channel, method: BasicConsume) -> str:
-    """The queue to consume from: made now for direct replies and for patterns."""
+def review(channel: Channel) -> None:
+    """Permissions have changed. Clients that asked to be told of the end of a consumer are; of
+    others the channel ends."""
+    terms = channel.terms
+    for tag, consumer in list(channel.consumers.items()):
+        sink = consumer.sink
+        if tag not in channel.consumers or not isinstance(sink, Subscription) or not sink.right:
+            continue
+        loss = terms.auth.loss(terms.identity, sink.right)
+        if loss is None:
+            continue
+        if not terms.wants_cancel:
+            terms.fail(channel.number, Amqp091Error(ReplyCode.ACCESS_REFUSED, str(loss)))
+            return
+        terms.vhost.end_consumer(consumer, None)
+        sink.on_cancel(consumer, loss)
+
+
+async def _consumed_queue(channel: Channel, method: BasicConsume) -> tuple[str, Resource | None]:
+    """The queue to consume from, made now for direct replies and for patterns; and what must be
+    readable for that."""
     _check_arguments(method.arguments)
     terms = channel.terms
     if method.queue == DIRECT_REPLY_TO:
-        return await _reply_queue(channel, method)
+        return await _reply_queue(channel, method), None
     name = queue_name(channel, method.queue)
     is_pattern = "*" in name or "#" in name
     if is_pattern and not terms.settings.strict and name not in terms.vhost.queues:
         return await _pattern_queue(channel, name)
-    terms.require(Action.READ, "queue", name)
-    return name
+    return name, terms.require(Action.READ, "queue", name)
 
 
 async def _reply_queue(channel: Channel, method: BasicConsume) -> str:
@@ -169,14 +187,14 @@ async def _reply_queue(channel: Channel, method: BasicConsume) -> str:
     return name
 
 
-async def _pattern_queue(channel: Channel, pattern: str) -> str:
+async def _pattern_queue(channel: Channel, pattern: str) -> tuple[str, Resource]:
     """Pub/sub: an ephemeral queue of this connection's own, gone with its consumer."""
     terms = channel.terms
-    terms.require(Action.READ, "topic", TOPIC_EXCHANGE, pattern)
+    right = terms.require(Action.READ, "topic", TOPIC_EXCHANGE, pattern)
     name = terms.vhost.new_name()
     await _declare_private(channel, name)
     await terms.vhost.bind(TOPIC_EXCHANGE, terms.vhost.queue(name, terms.owner), pattern)
-    return name
+    return name, right
 
 
 async def _declare_private(channel: Channel, name: str) -> None:

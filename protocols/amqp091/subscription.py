@@ -18,6 +18,7 @@ from protocols.amqp091.deliveries import (
 from protocols.amqp091.frames import OVERHEAD
 from protocols.amqp091.methods import BasicCancel
 from protocols.amqp091.properties import FORM, shared_native
+from queue_core.auth import Resource
 from queue_core.consumers import Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
@@ -32,12 +33,15 @@ _END: Final = b"\xce"
 class Subscription:
     """Implements the core's `Sink`."""
 
-    __slots__ = ("_envelopes", "channel", "no_ack", "queue", "tag")
+    __slots__ = ("_envelopes", "channel", "no_ack", "queue", "right", "tag")
 
-    def __init__(self, channel: Channel, tag: str, queue: str, *, no_ack: bool) -> None:
+    def __init__(
+        self, channel: Channel, tag: str, queue: str, right: Resource | None, *, no_ack: bool
+    ) -> None:
         self.channel = channel
         self.tag = tag
         self.queue = queue
+        self.right = right  # what its user must be allowed to read
         self.no_ack = no_ack
         self._envelopes: dict[tuple[str, str], Envelope] = {}
 
@@ -122,7 +126,7 @@ class Subscription:
         return envelope
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The queue is gone: clients that asked to be told are."""
+        """The queue is gone, or not to be read any more: clients that asked to be told are."""
         channel = self.channel
         channel.forget(self.tag)
         if channel.terms.wants_cancel:

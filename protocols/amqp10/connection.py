@@ -349,6 +349,11 @@ class Connection(asyncio.Protocol):
             self._machine.close(reason, UNAUTHORIZED)
             self._close_soon()
 
+    def review(self) -> None:
+        """Permissions have changed."""
+        if self._machine is not None and self._machine.is_open and not self._is_lost:
+            self._machine.review()
+
     def _close_soon(self) -> None:
         self._is_clean = True
         self._late.cancel()

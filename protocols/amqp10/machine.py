@@ -396,6 +396,15 @@ class Machine:
         pn.close_link(handle, condition, text)
         self.wake()
 
+    def review(self) -> None:
+        """Permissions have changed: links that may not read any more are detached."""
+        for link in self._senders():
+            right = link.supply.right
+            loss = None if right is None else self.terms.auth.loss(self._identity, right)
+            if loss is not None:
+                said = answer(loss)
+                self.fail_link(link.handle, said.condition, said.text)
+
     def count_dropped(self, error: Amqp10Error) -> None:
         """A settled transfer that was refused: its sender cannot be told."""
         self.dropped += 1

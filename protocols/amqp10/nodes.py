@@ -6,7 +6,7 @@ queues behind subscriptions. Who may do that is asked here, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 from urllib.parse import quote
@@ -32,7 +32,7 @@ from protocols.amqp10.engine import (
 from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, Amqp10Error
 from protocols.amqp10.lifetimes import Lifetime, asked_lifetime, nodes_of
 from protocols.amqp10.terms import Terms
-from queue_core.auth import Action
+from queue_core.auth import Action, Resource
 from queue_core.errors import QueueNotFound
 from queue_core.exchanges import ExchangeKind
 from queue_core.message import TOPIC_EXCHANGE
@@ -95,6 +95,7 @@ class Supply:
     is_durable: bool = False
     is_exclusive: bool = False  # one link at a time
     lifetime: Lifetime | None = None  # of a dynamic node
+    right: Resource | None = None  # what its user must be allowed to read
 
 
 # --- targets
@@ -181,10 +182,10 @@ async def supply_of(terms: Terms, attach: Attach) -> Supply:
         return _recovered(terms, attach)
     found = _source_address(terms, source)
     if isinstance(found, QueueAddress):
-        terms.require(Action.READ, "queue", found.name)
+        right = terms.require(Action.READ, "queue", found.name)
         await _find_queue(terms, found)
         terms.vhost.queue(found.name, terms.owner)
-        return Supply(found.name, source.address)
+        return Supply(found.name, source.address, right=right)
     return await _subscribe(terms, attach, found)
 
 
@@ -220,7 +221,8 @@ def _recovered(terms: Terms, attach: Attach) -> Supply:
         )
     bindings = [each for each in terms.vhost.router.bindings_of(queue) if each.source]
     address = f"topic://{bindings[0].key}" if bindings else queue_address(name)
-    terms.require(Action.READ, "topic", TOPIC_EXCHANGE, bindings[0].key if bindings else name)
+    key = bindings[0].key if bindings else name
+    right = terms.require(Action.READ, "topic", TOPIC_EXCHANGE, key)
     return Supply(
         name,
         address,
@@ -229,6 +231,7 @@ def _recovered(terms: Terms, attach: Attach) -> Supply:
         is_subscription=True,
         is_durable=queue.spec.durable,
         is_exclusive=SHARED not in attach.source.capabilities,
+        right=right,
     )
 
 
@@ -236,9 +239,9 @@ async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> 
     vhost, source = terms.vhost, attach.source
     exchange = vhost.router.exchange(address.exchange)
     if exchange.spec.kind is ExchangeKind.TOPIC:
-        terms.require(Action.READ, "topic", address.exchange, address.key)
+        right = terms.require(Action.READ, "topic", address.exchange, address.key)
     else:
-        terms.require(Action.READ, "exchange", address.exchange)
+        right = terms.require(Action.READ, "exchange", address.exchange)
     assert source.address is not None
     spec, supply = _subscription(terms, attach, source.address)
     queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)
@@ -246,7 +249,7 @@ async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> 
         if each.source and (each.source, each.key) != (address.exchange, address.key):
             await vhost.unbind(each.source, queue, each.key)  # it subscribes to something else now
     await vhost.bind(address.exchange, queue, address.key)
-    return supply
+    return replace(supply, right=right)
 
 
 def _subscription(terms: Terms, attach: Attach, told: str) -> tuple[QueueSpec, Supply]:

@@ -41,6 +41,8 @@ class Terms:
 
     def require(
         self, action: Action, kind: ResourceKind, name: str, key: str | None = None
-    ) -> None:
-        """Raises AccessRefused."""
-        self.auth.require(self.identity, action, Resource(kind, self.vhost.name, name, key))
+    ) -> Resource:
+        """What was asked for, if it may be had. Raises AccessRefused."""
+        resource = Resource(kind, self.vhost.name, name, key)
+        self.auth.require(self.identity, action, resource)
+        return resource

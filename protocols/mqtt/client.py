@@ -254,6 +254,9 @@ class Client:
 
     async def start(self) -> None:
         """After CONNACK: what was in flight goes on [MQTT-4.4.0-1], then the queues."""
+        if losses := self._subscribing.losses():  # since it was here last
+            await self._revoke(losses)
+            return
         if self._stored_sink is not None:
             self._stored_sink.resume()
         for subscription in list(self.session.subscriptions.values()):
@@ -292,6 +295,20 @@ class Client:
             spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
             consumer = self._consumers[name] = queue.consume(sink, spec)
             consumer.wake()
+
+    def review(self) -> None:
+        """Permissions have changed."""
+        if not self.is_closed and (losses := self._subscribing.losses()):
+            self._broker.spawn(self._revoke(losses))
+
+    async def _revoke(self, losses: dict[str, CoreError]) -> None:
+        """MQTT has no word for the end of a subscription: it goes, and so does the connection. When
+        the client comes back, to the same session, it is without."""
+        try:
+            await self._subscribing.take_back(list(losses))
+        except CoreError as error:
+            log.warning("subscriptions of '%s' stay: %s", self.session.client_id, error)
+        self._link.fail(ReasonCode.NOT_AUTHORIZED, str(next(iter(losses.values()))))
 
     def pause(self) -> None:
         """The client's socket is full."""

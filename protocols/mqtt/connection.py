@@ -454,6 +454,11 @@ class Connection(asyncio.Protocol):
         """The user may not be here any more."""
         self.fail(ReasonCode.NOT_AUTHORIZED, reason)
 
+    def review(self) -> None:
+        """Permissions have changed."""
+        if self._client is not None and self._state is State.CONNECTED:
+            self._client.review()
+
     def close(self) -> None:
         """Sends what is to be sent, and no more."""
         self._state = State.CLOSED

@@ -183,9 +183,31 @@ class Subscribing:
 
     def _check_allowed(self, topic_filter: str) -> None:
         filter_tokens(topic_filter, self._settings.max_topic_levels)
-        pattern = ".".join("*" if word == "+" else word for word in dotted(topic_filter).split("."))
-        resource = Resource("topic", self._session.vhost.name, TOPIC_EXCHANGE, pattern)
-        self._auth.require(self._identity, Action.READ, resource)
+        right = self._right(Subscription(topic_filter))
+        self._auth.require(self._identity, Action.READ, right)
+
+    def losses(self) -> dict[str, CoreError]:
+        """Subscriptions to what the user may not read any more, and why."""
+        found = {
+            address: self._auth.loss(self._identity, self._right(subscription))
+            for address, subscription in self._session.subscriptions.items()
+        }
+        return {address: loss for address, loss in found.items() if loss is not None}
+
+    def _right(self, subscription: Subscription) -> Resource:
+        vhost = self._session.vhost.name
+        if subscription.queue is not None:
+            return Resource("queue", vhost, subscription.queue)
+        words = dotted(subscription.filter).split(".")
+        pattern = ".".join("*" if word == "+" else word for word in words)
+        return Resource("topic", vhost, TOPIC_EXCHANGE, pattern)
+
+    async def take_back(self, addresses: list[str]) -> None:
+        """Raises CoreError."""
+        await self._session.unsubscribe_all(addresses)
+        for address in addresses:
+            self._queue_topics.cancel(address, is_clean=True)
+        self._on_changed()
 
     def _refused(self, topic_filter: str, error: CoreError) -> ReasonCode:
         self._counters.refused_subscriptions += 1

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiormq
 import asyncpg
 import pytest
+from aiormq.abc import DeliveredMessage
 
-from protocols.mqtt.packets import Connect
+from protocols.mqtt.packets import Connect, UnsubAck, Unsubscribe
+from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from queue_core.passwords import hash_password
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
@@ -22,8 +25,9 @@ from tests.interop.amqp10_client import (
     SendException,
     fresh,
     proton,
+    reactor,
 )
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient
+from tests.protocol.mqtt.raw_client import Mqtt, RawClient, lasting
 
 PASSWORD, HASH = "secret", hash_password("secret")
 SECONDS = 30.0
@@ -38,11 +42,17 @@ class Clerk:
     connection: asyncpg.Connection
     mqtt: Mqtt
 
-    async def logged_in(self) -> RawClient:
+    async def logged_in(self, properties: PropertySet = NO_PROPERTIES) -> RawClient:
         """As soon as the gateway knows the user."""
         for _ in range(100):
             client = await self.mqtt.open()
-            login = Connect(self.name, username=self.name, password=PASSWORD.encode())
+            login = Connect(
+                self.name,
+                clean_start=properties is NO_PROPERTIES,
+                username=self.name,
+                password=PASSWORD.encode(),
+                properties=properties,
+            )
             if (await client.connect(login)).reason == 0:
                 return client
             await asyncio.sleep(0.3)
@@ -57,6 +67,11 @@ class Clerk:
             """,
             self.name,
             write,
+        )
+
+    async def grant_read(self, read: str) -> None:
+        await self.connection.execute(
+            "UPDATE howdah.permission SET read = $2 WHERE user_name = $1", self.name, read
         )
 
     async def remove(self) -> None:
@@ -193,3 +208,103 @@ async def test_an_amqp_10_client_is_told_and_ended_when_its_user_is_removed(
     await clerk.remove()
     with pytest.raises((ConnectionClosed, LinkDetached), match="may not use vhost"):
         await asyncio.to_thread(receiver.receive, SECONDS)
+
+
+# --- who may not read any more what it reads
+
+
+def all_but(*names: str) -> str:
+    return f"^(?!({'|'.join(names)})$)"
+
+
+async def test_an_amqp_091_consumer_is_cancelled_and_may_still_acknowledge(
+    shared_gateway: GatewayProcess, clerk: Clerk
+) -> None:
+    await clerk.logged_in()
+    connection = await aiormq.connect(shared_gateway.amqp_url(clerk.name, PASSWORD))
+    channel = await connection.channel()
+    lost, kept = clerk.name, fresh("kept")
+    got: asyncio.Queue[DeliveredMessage] = asyncio.Queue()
+    cancelled: asyncio.Queue[str] = asyncio.Queue()
+    channel.on_consumer_cancel_callbacks.add(
+        lambda frame: cancelled.put_nowait(frame.consumer_tag or "")
+    )
+    for name in (lost, kept):
+        await channel.queue_declare(name, durable=True)
+        await channel.basic_consume(name, got.put, consumer_tag=name)
+    await channel.basic_publish(b"held", routing_key=lost)
+    held = await asyncio.wait_for(got.get(), SECONDS)
+    await clerk.grant_read(all_but(lost))
+    assert await asyncio.wait_for(cancelled.get(), SECONDS) == lost
+    assert held.delivery_tag is not None
+    await channel.basic_ack(held.delivery_tag)
+    await channel.basic_publish(b"stays", routing_key=lost)
+    await channel.basic_publish(b"comes", routing_key=kept)
+    assert (await asyncio.wait_for(got.get(), SECONDS)).body == b"comes"
+    declared = await channel.queue_delete(lost)
+    assert declared.message_count == 1
+    await channel.queue_delete(kept)
+    await connection.close()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic", "browser"])
+async def test_an_amqp_10_receiver_is_detached(
+    shared_gateway: GatewayProcess, clerk: Clerk, kind: str
+) -> None:
+    await clerk.logged_in()
+    connection = await asyncio.to_thread(_proton_connection, shared_gateway, clerk.name)
+    await clerk.connection.execute("SELECT howdah.declare_queue($1)", clerk.name)
+    address = f"topic://{clerk.name}" if kind == "topic" else f"/queues/{clerk.name}"
+    options = reactor.Copy() if kind == "browser" else None
+
+    def open_receiver() -> Any:
+        return connection.create_receiver(address, name=fresh("link"), options=options)
+
+    await until(lambda: _succeeds(open_receiver), True)
+    receiver = await asyncio.to_thread(open_receiver)
+    await clerk.grant_read(all_but(clerk.name, "amq.topic"))
+    with pytest.raises(LinkDetached, match=r"amqp:unauthorized-access.* has no read access"):
+        await asyncio.to_thread(receiver.receive, SECONDS)
+    await asyncio.to_thread(connection.close)
+
+
+async def _succeeds(call: Callable[[], object]) -> bool:
+    try:
+        await asyncio.to_thread(call)
+    except LinkDetached:
+        return False
+    return True
+
+
+async def has_subscription(client: RawClient, topic_filter: str) -> bool:
+    client.send(Unsubscribe(9, (topic_filter,)))
+    return (await client.find(UnsubAck)).reasons != (0x11,)
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic", "group"])
+async def test_an_mqtt_subscriber_is_ended_and_comes_back_without_its_subscription(
+    clerk: Clerk, kind: str
+) -> None:
+    address = {"queue": "$queue/{}", "topic": "t/{}", "group": "$share/g/t/{}"}[kind]
+    client = await clerk.logged_in(lasting())
+    await client.subscribe(address.format(clerk.name), 1)
+    await clerk.grant_read(all_but(clerk.name, "amq.topic"))
+    assert await client.disconnected() == 0x87
+    again = await clerk.logged_in(lasting())
+    assert not await has_subscription(again, address.format(clerk.name))
+
+
+async def test_an_mqtt_subscriber_that_was_away_is_told_when_it_comes_back(clerk: Clerk) -> None:
+    client = await clerk.logged_in(lasting())
+    await client.subscribe(f"t/{clerk.name}", 1)
+    await client.disconnect()
+    watch = await clerk.mqtt.open()
+    login = Connect(fresh("watch"), username=clerk.name, password=PASSWORD.encode())
+    await watch.connect(login)
+    await watch.subscribe(f"t/{clerk.name}", 0)
+    await clerk.grant_read(all_but("amq.topic"))
+    assert await watch.disconnected() == 0x87  # the gateway knows
+    client = await clerk.logged_in(lasting())
+    assert await client.disconnected() == 0x87
+    again = await clerk.logged_in(lasting())
+    assert not await has_subscription(again, f"t/{clerk.name}")

@@ -186,11 +186,11 @@ class Conversation:
         """Methods, and the bytes of headers' properties and of bodies, in order."""
         return list(_parts(self.output.take()))
 
-    async def open(self) -> Conversation:
+    async def open(self, greeting: ConnectionStartOk = GREETING) -> Conversation:
         """Up to an open channel 1."""
         await self.receive(
             PROTOCOL_HEADER
-            + method_frame(0, GREETING)
+            + method_frame(0, greeting)
             + method_frame(0, ConnectionTuneOk(0, 0, 0))
             + method_frame(0, ConnectionOpen("/"))
             + method_frame(1, ChannelOpen())

@@ -8,6 +8,7 @@ import pytest
 
 from protocols.amqp091.channel import ChannelState
 from protocols.amqp091.codec import method_frame
+from protocols.amqp091.consuming import review
 from protocols.amqp091.content import encode_properties
 from protocols.amqp091.frames import PROTOCOL_HEADER
 from protocols.amqp091.methods import (
@@ -33,6 +34,7 @@ from protocols.amqp091.methods import (
     ConfirmSelectOk,
     ConnectionClose,
     ConnectionOpen,
+    ConnectionStartOk,
     ConnectionTuneOk,
     ExchangeDeclare,
     ExchangeDelete,
@@ -411,3 +413,29 @@ async def test_a_deleted_queue_cancels_its_consumers() -> None:
     await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
     assert await other.say(QueueDelete(0, "q")) == [QueueDeleteOk(0)]
     assert talk.heard() == [BasicCancel("c", nowait=True)]
+
+
+# --- permissions that change
+
+
+async def test_a_client_that_is_not_told_of_the_end_of_a_consumer_loses_the_channel() -> None:
+    greeting = ConnectionStartOk({}, "PLAIN", b"\0ann\0secret", "en_US")
+    talk = await Conversation().open(greeting)
+    await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "one"), BasicConsume(0, "q", "two"))
+    channel = talk.machine.channels[1]
+    review(channel)
+    assert talk.heard() == []
+    talk.services.users.forbidden.add((Action.READ, "q"))
+    talk.services.auth._answers.clear()
+    review(channel)
+    assert closes(talk.heard()) == [(403, 0, 0)]
+    assert talk.services.root.queue("q").counts().consumers == 0
+
+
+async def test_a_reply_queue_needs_no_permission_to_be_read() -> None:
+    talk = await Conversation().open()
+    await talk.say(BasicConsume(0, "amq.rabbitmq.reply-to", "replies", no_ack=True))
+    talk.services.users.permits = lambda *_: False  # type: ignore[method-assign]
+    talk.services.auth._answers.clear()
+    review(talk.machine.channels[1])
+    assert talk.heard() == []

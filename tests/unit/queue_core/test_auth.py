@@ -454,7 +454,13 @@ async def test_an_authorizer_without_an_opinion_leaves_it_to_the_next() -> None:
 class FakeGuest:
     def __init__(self, *, is_broken: bool = False) -> None:
         self.reasons: list[str] = []
+        self.reviews = 0
         self._is_broken = is_broken
+
+    def review(self) -> None:
+        self.reviews += 1
+        if self._is_broken:
+            raise RuntimeError("a bug")
 
     def expel(self, reason: str) -> None:
         self.reasons.append(reason)
@@ -483,3 +489,28 @@ async def test_who_may_not_be_there_any_more_is_expelled_once_and_nobody_else() 
     assert not left.reasons
     assert not stays.reasons
     assert auth.counters.expelled_connections == 2
+
+
+async def test_who_stays_looks_through_what_it_reads_after_each_change() -> None:
+    auth, source = await auth_of()
+    broken, stays = FakeGuest(is_broken=True), FakeGuest()
+    for guest in (broken, stays):
+        auth.let_in(guest, Identity("ada"), "/")
+    await auth.refresh()
+    assert stays.reviews == 0
+    source.change(replace(ROLL))
+    await auth.refresh()
+    assert (broken.reviews, stays.reviews) == (1, 1)
+    assert not stays.reasons
+
+
+async def test_what_may_not_be_read_any_more_is_counted_and_told_why() -> None:
+    auth, source = await auth_of()
+    ada, queue = Identity("ada"), Resource("queue", "/", "orders")
+    source.change(replace(ROLL, permissions={("ada", "/"): Permission(read="orders")}))
+    await auth.refresh()
+    assert auth.loss(ada, queue) is None
+    source.change(replace(ROLL, permissions={("ada", "/"): Permission(read="bills")}))
+    await auth.refresh()
+    assert "no read access to queue 'orders'" in str(auth.loss(ada, queue))
+    assert auth.counters.revoked_consumers == 1
