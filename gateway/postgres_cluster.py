@@ -32,6 +32,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_wal_size": "2GB",
     "min_wal_size": "256MB",
     "wal_compression": "on",
+    # Ten thousand pages a second at most, so that the connection that commits finds clean buffers
+    # and need not write out others' pages first.
+    "bgwriter_delay": "50ms",
+    "bgwriter_lru_maxpages": "500",
     "synchronous_commit": "on",
     "autovacuum_naptime": "15s",
     "jit": "off",
