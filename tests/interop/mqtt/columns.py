@@ -53,7 +53,7 @@ NOT_SENT: Final[Reasons] = _because(
     (frozenset(Row(GATEWAY, p, "user") for p in (P.DISCONNECT, P.AUTH)), _OPTIONAL),
     (
         heard(P.PUBREL, "reason_string"),
-        "the gateway's PUBREL fails in answer to a PUBREC for nothing only, and says so by its code",
+        "PUBREL of the gateway fails in answer to a PUBREC for nothing only, and its code says so",
     ),
     (
         heard(P.AUTH, "reason_string"),

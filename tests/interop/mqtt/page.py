@@ -39,6 +39,20 @@ The reasons are below the tables. They were seen in these versions:
 """
 
 
+MANNERS: Final = """\
+## Their manners
+
+Seen by the same tests, and good to know for whoever uses these clients with any broker:
+
+- libmosquitto 2.0.11 takes a PUBLISH with an alias and without a topic for a protocol error: give
+  mosquitto_sub no topic alias maximum where topics repeat.
+- paho-mqtt shows a message that came by its alias with an empty topic, and the alias as a property.
+- mosquitto_sub of 5.0 leaves with reason 0x04, which asks for its will, when a signal ends it.
+- paho-mqtt answers a PUBREC that refuses with PUBREL all the same, and hears 0x92 in PUBCOMP.
+- MQTT.js shows a message of QoS 2 when PUBREL came, and what came meanwhile before it.
+"""
+
+
 def render() -> str:
     """The whole page."""
     notes = Notes()
@@ -47,7 +61,7 @@ def render() -> str:
         whose = "from the client" if sender == CLIENT else "from the gateway"
         parts.append(f"## Properties of 5.0, {whose}\n")
         parts += [_packet(sender, packet, notes) for packet in packets]
-    return "\n".join((*parts, notes.render()))
+    return "\n".join((*parts, notes.render(), MANNERS))
 
 
 class Notes:
