@@ -4,7 +4,8 @@
                                      as a share of the raw batched INSERT on the same PostgreSQL
     python -m bench.store depth      throughput and memory with 1,000,000 messages ready
     python -m bench.store reader     3,000,000 messages through one queue beside a long reader
-    python -m bench.store start      start on a database with 1,000 queues
+    python -m bench.store start      start on a database with 1,000 queues: of the manager, and of
+                                     `howdah serve` with its own PostgreSQL
 
 With --json, append and depth print their figures as JSON, for the side-by-side run.
 
@@ -28,6 +29,7 @@ from typing import Final
 import asyncpg
 import uvloop
 
+from bench.brokers import howdah
 from bench.processes import cpu_seconds, resident_bytes
 from gateway.collector import tune_collector
 from gateway.embedded_postgres import EmbeddedPostgres
@@ -368,6 +370,11 @@ def main() -> None:
         with EmbeddedPostgres(Path(folder) / "data") as postgres:
             tune_collector()
             uvloop.run(run(arguments, postgres))
+        if arguments.scenario == "start":
+            started = time.perf_counter()
+            with howdah(Path(folder)):
+                seconds = time.perf_counter() - started
+            print(f"howdah serve, its PostgreSQL included: {seconds:.2f} s until it listens")
 
 
 if __name__ == "__main__":
