@@ -105,7 +105,7 @@ def test_priorities_that_nobody_has_any_more_are_not_remembered() -> None:
     _, last = scene.consume(priority=-1)
     for priority in range(1000):
         scene.consume(priority=priority)[1].close()
-    assert len(scene.cursor._line._by_priority) <= MOST_LINES
+    assert len(scene.cursor.line._by_priority) <= MOST_LINES
     basket, _ = scene.consume(priority=5000)
     scene.arrive(1)
     assert basket.offsets == [0]
