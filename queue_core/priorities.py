@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from queue_core.consumers import Entry
-from queue_core.ready import LEAST, Budget, Source, by_offset, cost
+from queue_core.ready import LEAST, Budget, Source, by_offset, cost, gone_of
 
 
 class PriorityReady:
@@ -169,9 +169,8 @@ class PriorityReady:
                 if entry.offset in wanted and entry.offset not in self._entries:
                     self._entries[entry.offset] = entry
                     self._budget.used += cost(entry)
-            found = {entry.offset for entry in entries}
-            for offset in asked:
-                if offset not in found and level.discard(offset):
+            for offset in gone_of(asked, entries):
+                if level.discard(offset):
                     self._count -= 1
             self.on_more()
 

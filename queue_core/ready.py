@@ -28,8 +28,7 @@ PASSED: Final = 1000  # marks passed before they are forgotten: the list of them
 
 class Source(Protocol):
     """Where entries that are not in memory are read back from. Answers later, through `done`, with
-    the entries that exist, in offset order: of a range the first ones, and none only if there are
-    none."""
+    the entries that exist, in offset order: the first ones, and none only if there are none."""
 
     def fetch(
         self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]
@@ -64,6 +63,14 @@ def cost(entry: Entry) -> int:
 
 def by_offset(entry: Entry) -> int:
     return entry.offset
+
+
+def gone_of(asked: list[int], entries: list[Entry]) -> list[int]:
+    """Those of the offsets that were asked for that do not exist: taken away by hand, so there is
+    nothing to wait for. Those behind the last entry were not looked for."""
+    end = entries[-1].offset if entries else max(asked) + 1
+    found = {entry.offset for entry in entries}
+    return [offset for offset in asked if offset < end and offset not in found]
 
 
 class Ready(Protocol):
@@ -470,7 +477,7 @@ class FifoReady:
             if entry.offset in self._back and self._back[entry.offset] is None:
                 self._back[entry.offset] = entry
                 self._budget.used += cost(entry)
-        for offset in set(missing) - {entry.offset for entry in entries}:
-            self._back.pop(offset, None)  # taken away by hand: nothing to wait for
+        for offset in gone_of(missing, entries):
+            self._back.pop(offset, None)
         self._keep_side()
         self.on_more()

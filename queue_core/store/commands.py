@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
+from queue_core.consumers import Entry
+from queue_core.cursor import Cursor
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
 from queue_core.message import Message
 from queue_core.queues import Appends, ClassicQueue
@@ -18,7 +20,6 @@ from queue_core.specs import QueueSpec
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
 from queue_core.streams import StreamQueue
-from queue_core.transactions import Waiter
 from queue_core.units import Unit
 
 if TYPE_CHECKING:
@@ -140,23 +141,26 @@ class Commands:
         before = ready.bytes
         taken = ready.withdraw(offsets)
         known = before - ready.bytes  # the size of those that were in memory
-        waiter, moved = Waiter(), 0
-        entries = await self._reader.read_offsets(queue.log, taken)
-        ready.bytes -= sum(entry.message.size() for entry in entries) - known
-        for entry in entries:
-            cursor.budget.used += cost(entry)
-            appends: Appends = []
-            target = (
-                vhost.queues.get(entry.message.deaths[0].queue) if entry.message.deaths else None
-            )
-            if target is None or not target.take(revived(entry.message), (), appends):
-                cursor.take_back(entry)
-                continue
-            moved += 1
-            vhost.writer.submit(Unit(appends, moves=[(cursor, entry)]))
-        vhost.writer.submit(Unit([], waiter))
-        await waiter.done
+        moved = 0
+        while taken and (entries := await self._reader.read_offsets(queue.log, taken)):
+            ready.bytes -= sum(entry.message.size() for entry in entries)
+            moved += sum([self._revive(vhost, cursor, entry) for entry in entries])
+            taken = [offset for offset in taken if offset > entries[-1].offset]
+        ready.bytes += known  # which was subtracted twice by now
+        await vhost.writer.flushed()
         return moved
+
+    @staticmethod
+    def _revive(vhost: Vhost, cursor: Cursor, entry: Entry) -> bool:
+        cursor.budget.used += cost(entry)
+        appends: Appends = []
+        deaths = entry.message.deaths
+        target = vhost.queues.get(deaths[0].queue) if deaths else None
+        if target is None or not target.take(revived(entry.message), (), appends):
+            cursor.take_back(entry)
+            return False
+        vhost.writer.submit(Unit(appends, moves=[(cursor, entry)]))
+        return True
 
 
 def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:

@@ -28,8 +28,18 @@ RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
 def range_statement(segment: int) -> str:
-    """Rows of a range, so many at most, and no more once so many bytes are full. Sizes are known
-    without reading the bodies."""
+    """Rows of a range, so many at most, and no more once so many bytes are full."""
+    which = 'm."offset" >= $2 AND m."offset" < $3 ORDER BY m."offset" LIMIT $4'
+    return _bounded(segment, which, "$5")
+
+
+def offsets_statement(segment: int) -> str:
+    """Rows of single offsets, and no more once so many bytes are full."""
+    return _bounded(segment, 'm."offset" = ANY($2::int8[])', "$3")
+
+
+def _bounded(segment: int, which: str, room: str) -> str:
+    """Sizes are known without reading the bodies."""
     return f"""
         SELECT {COLUMNS} FROM (
             SELECT s.*, sum(s.size) OVER (ORDER BY s."offset" ROWS UNBOUNDED PRECEDING) - s.size
@@ -39,17 +49,9 @@ def range_statement(segment: int) -> str:
                         SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
                         WHERE b.id = m.body_id), 0) AS size
                 FROM howdah.message_{segment} m
-                WHERE m.queue_id = $1 AND m."offset" >= $2 AND m."offset" < $3
-                ORDER BY m."offset" LIMIT $4) s) f
-        WHERE f.before < $5 ORDER BY f."offset"
+                WHERE m.queue_id = $1 AND {which}) s) f
+        WHERE f.before < {room} ORDER BY f."offset"
     """
-
-
-def offsets_statement(segment: int) -> str:
-    return (
-        f"SELECT {COLUMNS} FROM howdah.message_{segment} "
-        'WHERE queue_id = $1 AND "offset" = ANY($2::int8[])'
-    )
 
 
 def time_statement(segment: int) -> str:
@@ -100,24 +102,31 @@ class Reader:
                 found = _merged(found, more)
                 room -= sum([entry.message.size() for entry in more])
                 if more and room <= 0:
-                    # What comes after its last one is for another time, in every segment: offsets
-                    # that were carried forward lie between those of others.
-                    end = more[-1].offset + 1
-                    found = [entry for entry in found if entry.offset < end]
+                    found, end = _cut(found, more)
         del found[limit:]
         self._counters.read_back += len(found)
         return found
 
     async def read_offsets(self, each: Log, offsets: Sequence[int]) -> list[Entry]:
+        """Entries of those offsets that exist, in offset order: the first ones, about CHUNK_BYTES
+        of them, and none only if there are none. Those behind the last were not looked for."""
         found: list[Entry] = []
         if not offsets:
             return found
+        start, end, room = min(offsets), max(offsets) + 1, CHUNK_BYTES
         async with self._pool.acquire() as connection:
-            for segment in each.segments_of(min(offsets), max(offsets) + 1):
-                rows = await connection.fetch(offsets_statement(segment), each.queue_id, offsets)
+            for segment in each.segments_of(start, end):
+                rows = await connection.fetch(
+                    offsets_statement(segment),
+                    each.queue_id,
+                    [offset for offset in offsets if offset < end],
+                    max(room, 1),
+                )
                 more = await self._entries(connection, segment, rows)
-                more.sort(key=lambda entry: entry.offset)
                 found = _merged(found, more)
+                room -= sum([entry.message.size() for entry in more])
+                if more and room <= 0:
+                    found, end = _cut(found, more)
         self._counters.read_back += len(found)
         return found
 
@@ -162,6 +171,13 @@ def _merged(found: list[Entry], more: list[Entry]) -> list[Entry]:
         return found + more
     by_offset = {entry.offset: entry for entry in found + more}
     return [by_offset[offset] for offset in sorted(by_offset)]
+
+
+def _cut(found: list[Entry], more: list[Entry]) -> tuple[list[Entry], int]:
+    """What comes after the last one of a segment that filled the chunk is for another time, in
+    every segment: offsets that were carried forward lie between those of others."""
+    end = more[-1].offset + 1
+    return [entry for entry in found if entry.offset < end], end
 
 
 class LogSource:

@@ -78,7 +78,7 @@ async def test_single_offsets_are_found_by_index(
     db: asyncpg.Connection, filled: tuple[int, int]
 ) -> None:
     segment, queue_id = filled
-    plan = await explain(db, offsets_statement(segment), queue_id, [5, 70, 1999])
+    plan = await explain(db, offsets_statement(segment), queue_id, [5, 70, 1999], 1_000_000)
     assert "Seq Scan" not in kinds(plan)
     assert rows_touched(plan) == 3
 

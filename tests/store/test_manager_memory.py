@@ -74,12 +74,16 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
 
 
 @pytest.mark.parametrize("targets", [("q",), ("q", "r")])  # of several queues, bodies are shared
+@pytest.mark.parametrize("priorities", [{}, {"max_priority": 3}])  # by ranges, by single offsets
 async def test_large_messages_behind_small_ones_are_read_back_a_few_at_a_time(
-    house: House, monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...]
+    house: House,
+    monkeypatch: pytest.MonkeyPatch,
+    targets: tuple[str, ...],
+    priorities: dict[str, object],
 ) -> None:
     monkeypatch.setattr(reader, "CHUNK_BYTES", 500_000)
     for name in targets:
-        await house.queue(name)
+        await house.queue(name, **priorities)
         await house.vhost.bind("amq.fanout", house.vhost.queue(name))
     for size, count in ((10, 300), (100_000, 40)):
         for _ in range(count):

@@ -19,7 +19,7 @@ SIZE = 100
 
 
 class Shelf:
-    """Segments with offsets, which answers the range statement as PostgreSQL does."""
+    """Segments with offsets, which answers the statements as PostgreSQL does."""
 
     def __init__(self, **segments: list[int]) -> None:
         self.segments = {int(name.removeprefix("s")): kept for name, kept in segments.items()}
@@ -33,11 +33,15 @@ class Shelf:
     async def acquire(self) -> AsyncIterator[Shelf]:
         yield self
 
-    async def fetch(
-        self, statement: str, queue: int, start: int, end: int, limit: int, room: int
-    ) -> list[tuple[int, int]]:
+    async def fetch(self, statement: str, queue: int, *facts: Any) -> list[tuple[int, int]]:
         (segment,) = (n for n in self.segments if f"howdah.message_{n} " in statement)
-        offsets = [each for each in self.segments[segment] if start <= each < end][:limit]
+        kept = self.segments[segment]
+        if "ANY" in statement:
+            wanted, room = facts
+            offsets = [each for each in kept if each in wanted]
+        else:
+            start, end, limit, room = facts
+            offsets = [each for each in kept if start <= each < end][:limit]
         return [(offset, 0) for i, offset in enumerate(offsets) if i * SIZE < room]
 
 
@@ -46,8 +50,8 @@ class PlainReader(Reader):
         return [Entry(Message(bytes(SIZE), ""), offset=offset) for offset, _ in rows]
 
 
-@pytest.mark.parametrize("room", [1, 150, 350, 10_000])
-@pytest.mark.parametrize(
+ROOMS = pytest.mark.parametrize("room", [1, 150, 350, 10_000])
+SHELVES = pytest.mark.parametrize(
     "shelf",
     [
         Shelf(s1=[0, 1, 2, 3, 4, 5, 6, 7]),
@@ -57,6 +61,10 @@ class PlainReader(Reader):
     ],
     ids=["one", "some were carried forward", "in turn", "backwards"],
 )
+
+
+@ROOMS
+@SHELVES
 async def test_nothing_is_passed_over_where_a_chunk_is_cut(
     monkeypatch: pytest.MonkeyPatch, shelf: Shelf, room: int
 ) -> None:
@@ -71,3 +79,22 @@ async def test_nothing_is_passed_over_where_a_chunk_is_cut(
         assert entries, "no progress"
         found += [entry.offset for entry in entries]
     assert found == list(range(8))
+
+
+@ROOMS
+@SHELVES
+async def test_single_offsets_are_read_in_chunks_that_pass_over_nothing(
+    monkeypatch: pytest.MonkeyPatch, shelf: Shelf, room: int
+) -> None:
+    monkeypatch.setattr(reader, "CHUNK_BYTES", room)
+    pool: Any = shelf
+    plain = PlainReader(pool, SimpleNamespace(), Counters())  # type: ignore[arg-type]
+    log: Any = shelf
+    wanted, found = [0, 2, 3, 5, 6, 9], list[int]()
+    while entries := await plain.read_offsets(log, wanted):
+        offsets = [entry.offset for entry in entries]
+        assert len(offsets) <= max(1, room // SIZE + 1) * len(shelf.segments)
+        found += offsets
+        wanted = [offset for offset in wanted if offset > offsets[-1]]
+    assert found == [0, 2, 3, 5, 6]
+    assert wanted == [9]

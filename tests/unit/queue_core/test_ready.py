@@ -10,7 +10,7 @@ from queue_core.consumers import Entry
 from queue_core.intervals import Intervals
 from queue_core.message import Message
 from queue_core.priorities import PriorityReady
-from queue_core.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost
+from queue_core.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost, gone_of
 from tests.unit.queue_core.scenes import PRIORITIES, Shelf, copy
 
 
@@ -124,3 +124,13 @@ def test_no_more_is_read_back_at_once_than_there_is_room_for() -> None:
     assert budget.chunk(1) == CHUNK
     budget.used = 200_000
     assert budget.chunk(1_000) == LEAST
+
+
+@pytest.mark.parametrize(
+    ("entries", "gone"),
+    [([1, 2, 3], []), ([1, 3], [2]), ([1], []), ([], [1, 2, 3])],
+    ids=["all are there", "one was taken away", "the rest was not looked for", "none is there"],
+)
+def test_what_was_not_looked_for_is_not_given_up(entries: list[int], gone: list[int]) -> None:
+    found = [Entry(Message(b"", ""), offset=offset) for offset in entries]
+    assert gone_of([1, 2, 3], found) == gone
