@@ -90,7 +90,8 @@ class QueueSink:
         out, against 12.7 us through `_deliver`; on a busy machine."""
         deliverer, is_manual = self._deliverer, self._is_manual
         outbound, largest, put = deliverer.outbound, deliverer.max_packet, deliverer.put
-        in_flight, take_id = outbound.in_flight, outbound.take_id
+        in_flight, pending, window = outbound.in_flight, outbound.pending, outbound.window
+        take_id = outbound.take_id
         frame_of = self._frames.frame if deliverer.is_5 else self._frames.plain_frame
         sent = 0
         for delivery in deliveries:
@@ -98,7 +99,8 @@ class QueueSink:
                 delivery.redelivered
                 or delivery.failures
                 or delivery.message.expires_at is not None
-                or not outbound.has_room
+                or pending
+                or len(in_flight) >= window
             ):
                 self._deliver(delivery)
                 continue
@@ -107,9 +109,7 @@ class QueueSink:
             if len(frame) > largest:
                 self._deliver(delivery)  # which says so
                 continue
-            flight = Flight(self, Sent.AWAITS_PUBACK, None, None, delivery)
-            flight.packet_id = packet_id
-            in_flight[packet_id] = flight
+            in_flight[packet_id] = Flight(self, Sent.AWAITS_PUBACK, None, None, delivery, packet_id)
             if is_manual:
                 self._held[delivery.offset] = delivery
             put(frame)

@@ -239,7 +239,10 @@ class Batch:
         """The segments have grown by what was written; full ones are cut."""
         for each, entries in self.entries.items():
             segment = self._segment_of[each]
-            size = sum([len(e.message.body) + len(e.message.native) for e in entries])
+            if self.run is not None:  # of the only log
+                size = self.run.size
+            else:
+                size = sum([len(e.message.body) + len(e.message.native) for e in entries])
             self._book.count(segment, len(entries), size, now)
             self._book.cut(segment, each, now)
 

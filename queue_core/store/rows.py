@@ -155,6 +155,7 @@ class Run(NamedTuple):
     head: tuple[object, ...]
     rich: tuple[object, ...]
     bodies: list[bytes]
+    size: int  # bytes, of bodies and properties
 
 
 def run_of(
@@ -193,10 +194,12 @@ def run_of(
         ):
             return None
     bodies = [entry.message.body for entry in entries]
-    if sum(map(len, bodies)) > RUN_BYTES:
+    size = sum(map(len, bodies))
+    if size > RUN_BYTES:
         return None
     rich = rich_columns(first, None) if is_rich(first) else ()
-    return Run(narrow_row(segment, queue_id, first, now, None)[:-1], rich, bodies)
+    head = narrow_row(segment, queue_id, first, now, None)[:-1]
+    return Run(head, rich, bodies, size + len(native) * len(bodies))
 
 
 def rich_columns(entry: Entry, body_id: int | None) -> tuple[object, ...]:

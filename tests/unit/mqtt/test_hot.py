@@ -311,6 +311,23 @@ def test_a_full_queue_in_memory_is_told_as_well(version: Version, qos: int) -> N
     assert not publishing.inbound.open
 
 
+@pytest.mark.parametrize("count", [1, 256, 257, 700])
+def test_acknowledgements_in_a_row_are_taken_up_to_one_that_is_odd(count: int) -> None:
+    """Another packet behind them is taken, too; a stray one, one with a reason and one that is cut
+    off are left to the codec."""
+    row = b"".join(encode(PubAck(number), Version.V5) for number in range(1, count + 1))
+    publish = encode(Publish("a", b"x"), Version.V5)
+    stray = encode(PubAck(60_000), Version.V5)
+    reason = encode(PubAck(50_000, ReasonCode.UNSPECIFIED_ERROR), Version.V5)
+    for tail, taken in ((publish, len(publish)), (stray, 0), (reason, 0), (row[:3], 0), (b"", 0)):
+        publishing, deliverer, _, _ = make(Version.V5)
+        in_flight = deliverer.outbound.in_flight
+        in_flight.update(dict.fromkeys([*range(1, count + 1), 50_000], LIVE_1))
+        stopped = take_hot(publishing, deliverer, row + tail, 0, LIMIT)
+        assert stopped == len(row) + taken
+        assert list(in_flight) == [50_000]
+
+
 def test_a_length_that_takes_more_bytes_than_it_needs_is_left_to_the_codec() -> None:
     """[MQTT-1.5.5-1]"""
     raw = bytes.fromhex("30 84 00 000161 78")
