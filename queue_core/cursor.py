@@ -165,8 +165,19 @@ class Cursor:
 
     def cancel(self, consumer: Consumer) -> None:
         """No more deliveries to it; what it has may still be settled."""
-        if consumer.is_closed:
-            return
+        if not consumer.is_closed:
+            self._remove(consumer)
+            self._activate_next()
+
+    def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
+        """The consumer is gone: what it had comes back, before another gets what comes after it."""
+        if not consumer.is_closed:
+            self._remove(consumer)
+        self.settle(list(consumer.unsettled.values()), verdict)
+        self._activate_next()
+        self.pump()
+
+    def _remove(self, consumer: Consumer) -> None:
         consumer.is_closed = True
         self.line.leave(consumer)
         self.consumers.remove(consumer)
@@ -174,14 +185,10 @@ class Cursor:
             self.selections.remove(consumer.selection)
         if self.history.barred:
             self.history.admit(consumer)
+
+    def _activate_next(self) -> None:
         if self.single_active and self.active is not None:
             self.stand_in_line(self.active)
-
-    def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
-        """The consumer is gone: what it had comes back."""
-        self.cancel(consumer)
-        self.settle(list(consumer.unsettled.values()), verdict)
-        self.pump()
 
     # --- handing out
 
@@ -356,10 +363,14 @@ class Cursor:
         if verdict.outcome is Outcome.ACCEPTED:
             self._accept(deliveries)
             return
+        credits: dict[Consumer, int] = {}
         for delivery in deliveries:
             if delivery.is_open:
-                self.detach(delivery)
+                self._let_go(delivery)
                 self._settle_otherwise(delivery, verdict)
+                credits[delivery.consumer] = credits.get(delivery.consumer, 0) + 1
+        for consumer, count in credits.items():  # which may ask for more at once: of what is back
+            self.return_credit(consumer, count)
 
     def _accept(self, deliveries: Iterable[Delivery]) -> None:
         """Many at a time: 0.2 us each without a journal, against 0.4 one by one."""
@@ -399,12 +410,15 @@ class Cursor:
 
     def detach(self, delivery: Delivery) -> None:
         """The delivery is out of its consumer's hands; its entry leaves with a unit's commit."""
+        self._let_go(delivery)
+        self.return_credit(delivery.consumer)
+
+    def _let_go(self, delivery: Delivery) -> None:
         delivery.is_open = False
         del delivery.consumer.unsettled[delivery.offset]
         self.in_flight -= 1
         if self._due:
             self._due.pop(delivery, None)
-        self.return_credit(delivery.consumer)
 
     def return_credit(self, consumer: Consumer, count: int = 1) -> None:
         if consumer.replenish:

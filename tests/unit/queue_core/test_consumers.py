@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queue_core.consumers import MOST_LINES, SharedCredit
-from queue_core.outcomes import ACCEPTED, RELEASED, Outcome, Verdict
+from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Scene
 
 
@@ -110,3 +112,23 @@ def test_priorities_that_nobody_has_any_more_are_not_remembered() -> None:
     scene.arrive(1)
     assert basket.offsets == [0]
     assert last.is_waiting
+
+
+def test_what_the_active_consumer_had_comes_first_to_the_next_one() -> None:
+    scene = Scene()
+    scene.cursor.single_active = True
+    first, consumer = scene.consume(credit=2)
+    second, _ = scene.consume(credit=10)
+    scene.arrive(5)
+    consumer.close()
+    assert (first.offsets, second.offsets) == ([0, 1], [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("verdict", [RELEASED, FAILED])
+def test_what_comes_back_through_a_shared_window_is_the_next_to_go_out(verdict: Verdict) -> None:
+    scene = Scene()
+    basket, _ = scene.consume(shared=SharedCredit(2))
+    scene.arrive(5)
+    scene.cursor.settle(basket.open, verdict)
+    scene.cursor.pump()
+    assert basket.offsets == [0, 1, 0, 1]
