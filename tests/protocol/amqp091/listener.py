@@ -17,7 +17,8 @@ from protocols.amqp091.methods import (
     Method,
 )
 from protocols.amqp091.settings import Settings
-from tests.unit.amqp091.conversation import FakeServices
+from tests.unit.amqp091.conversation import anns_gateway
+from tests.unit.fake_services import FakeServices
 
 CAPABLE = {"capabilities": {"connection.blocked": True, "authentication_failure_close": True}}
 SECONDS = 10.0
@@ -83,7 +84,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(settings: Settings | None = None) -> AsyncIterator[Listener]:
-    services = FakeServices()
+    services = anns_gateway()
     listener = Listener(services, 0)
 
     def factory() -> Connection:

@@ -1,13 +1,8 @@
-"""A conversation with the machine without a socket: bytes in, words out.
-
-The virtual host is the real one; only the ports below it (writer, definitions) are fakes.
-"""
+"""A conversation with the machine without a socket: bytes in, words out."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from protocols.amqp091.codec import decode_method, method_frame
 from protocols.amqp091.content import encode_properties
@@ -18,7 +13,9 @@ from protocols.amqp091.handshake import OpenVhost, UpdateSecret
 from protocols.amqp091.machine import Command, Machine, Perform
 from protocols.amqp091.methods import (
     BasicPublish,
+    ChannelClose,
     ChannelOpen,
+    ConnectionClose,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
@@ -26,16 +23,12 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
-from queue_core.agenda import Agenda
-from queue_core.auth import PLAIN, Action, Auth, Credentials, Identity, Peer, Resource
-from queue_core.counters import Counters
-from queue_core.errors import AccessRefused, CoreError, VhostNotFound
+from queue_core.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.errors import AccessRefused, CoreError
 from queue_core.logins import Begin, Challenge, Continue, Login
-from queue_core.queues import House
-from queue_core.ready import Budget
-from queue_core.units import Unit
-from queue_core.vhost import Vhost
+from tests.unit.fake_services import FakeServices
 
+PLAIN_PROPERTIES = encode_properties({})
 HERE = Peer("127.0.0.1")
 GREETING = ConnectionStartOk(
     {"capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True}},
@@ -45,45 +38,8 @@ GREETING = ConnectionStartOk(
 )
 
 
-class FakeWriter:
-    """Commits when it is told to."""
-
-    def __init__(self) -> None:
-        self.units: list[Unit] = []
-        self.is_congested = False
-
-    def submit(self, unit: Unit) -> None:
-        self.units.append(unit)
-
-    async def uncongested(self) -> None: ...
-
-    async def flushed(self) -> None: ...
-
-    def note(self, cursor: object) -> None: ...
-
-    def note_failure(self, *facts: object) -> None: ...
-
-
-class FakeKeeper:
-    """Keeps nothing; what is to be done later waits in `work`."""
-
-    def __init__(self) -> None:
-        self.work: list[Coroutine[Any, Any, object]] = []
-
-    async def add_exchange(self, *facts: object) -> None: ...
-    async def remove_exchange(self, *facts: object) -> None: ...
-    async def add_binding(self, *facts: object) -> None: ...
-    async def remove_binding(self, *facts: object) -> None: ...
-
-    def later(self, work: Coroutine[Any, Any, object]) -> None:
-        self.work.append(work)
-
-
-class OneUser:
-    """Ann, with a password, who may do everything but what is forbidden."""
-
-    def __init__(self) -> None:
-        self.forbidden: set[tuple[Action, str]] = set()
+class Ann:
+    """The only user, by her password."""
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
         return (PLAIN,)
@@ -93,33 +49,9 @@ class OneUser:
             raise AccessRefused("wrong user name or password")
         return Identity("ann")
 
-    def may_enter(self, identity: Identity, vhost: str) -> bool | None:
-        return True
 
-    def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
-        return (action, resource.name) not in self.forbidden
-
-
-class FakeServices:
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.users = OneUser()
-        self.auth = Auth([self.users], [self.users])
-        self.agenda = Agenda()
-        self.writer = FakeWriter()
-        self.keeper = FakeKeeper()
-        self.root = Vhost("/", self._house, self.writer, self.keeper, None)  # type: ignore[arg-type]
-
-    def _house(self, vhost: Vhost) -> House:
-        return House("/", self.clock, self.agenda, Budget(1 << 24), Counters(), vhost, self.writer)
-
-    async def vhost(self, name: str) -> Vhost:
-        if name != "/":
-            raise VhostNotFound(f"no vhost '{name}'")
-        return self.root
-
-    def clock(self) -> float:
-        return self.now
+def anns_gateway() -> FakeServices:
+    return FakeServices(Ann())
 
 
 class Conversation:
@@ -128,7 +60,7 @@ class Conversation:
     def __init__(
         self, services: FakeServices | None = None, settings: Settings | None = None
     ) -> None:
-        self.services = services or FakeServices()
+        self.services = services or anns_gateway()
         self.output = Output(lambda: None, lambda: None)
         self.counters = Amqp091Counters()
         self.login: Login
@@ -198,12 +130,6 @@ class Conversation:
         self.heard()
         return self
 
-    async def work_later(self) -> None:
-        """Whatever the core has put off."""
-        while self.services.keeper.work:
-            await self.services.keeper.work.pop(0)
-        await asyncio.sleep(0)
-
 
 def _parts(data: bytes) -> Iterator[object]:
     position = 0
@@ -241,3 +167,12 @@ def published(
         frame(BODY, channel, body[start : start + step]) for start in range(0, len(body), step)
     ]
     return b"".join(frames)
+
+
+def closes(heard: list[object]) -> list[tuple[int, int, int]]:
+    """Code, class and method of what was closed."""
+    return [
+        (each.reply_code, each.class_id, each.method_id)
+        for each in heard
+        if isinstance(each, ChannelClose | ConnectionClose)
+    ]

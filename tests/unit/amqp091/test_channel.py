@@ -32,7 +32,6 @@ from protocols.amqp091.methods import (
     ChannelOpenOk,
     ConfirmSelect,
     ConfirmSelectOk,
-    ConnectionClose,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
@@ -49,19 +48,14 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.settings import Settings
 from queue_core.auth import Action
-from tests.unit.amqp091.conversation import GREETING, Conversation, FakeServices, published
-
-PLAIN_PROPERTIES = encode_properties({})
-
-
-def closes(heard: list[object]) -> list[tuple[int, int, int]]:
-    """Code, class and method of what was closed."""
-    return [
-        (each.reply_code, each.class_id, each.method_id)
-        for each in heard
-        if isinstance(each, ChannelClose | ConnectionClose)
-    ]
-
+from tests.unit.amqp091.conversation import (
+    GREETING,
+    PLAIN_PROPERTIES,
+    Conversation,
+    anns_gateway,
+    closes,
+    published,
+)
 
 # --- publishing
 
@@ -160,7 +154,7 @@ async def test_a_body_is_delivered_in_frames_that_the_client_can_take() -> None:
 
 
 async def test_headers_that_no_frame_of_the_client_holds_are_left_out_and_said_so() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     publisher, reader = await Conversation(services).open(), Conversation(services)
     await reader.say(PROTOCOL_HEADER, method_frame(0, GREETING))
     await reader.say(ConnectionTuneOk(0, 4096, 0), ConnectionOpen("/"), channel=0)
@@ -238,11 +232,11 @@ async def test_many_empty_messages_are_too_much_for_a_transaction_as_well() -> N
 
 
 async def test_permission_to_publish_is_asked_for_again_when_it_may_have_changed() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     talk = await Conversation(services).open()
     await talk.say(QueueDeclare(0, "q"))
     assert await talk.say(published("q") * 3) == []
-    services.users.forbidden.add((Action.WRITE, ""))
+    services.rules.forbidden.add((Action.WRITE, ""))
     services.auth.revision += 1
     services.auth._answers.clear()
     assert closes(await talk.say(published("q"))) == [(403, 60, 40)]
@@ -333,7 +327,7 @@ async def test_a_nack_is_the_same_however_it_is_read(is_whole: bool) -> None:
 
 
 async def test_a_delivery_that_is_not_acknowledged_in_time_ends_its_channel() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     talk = await Conversation(services).open()
     declare = QueueDeclare(0, "q", arguments={"x-consumer-timeout": 1000})
     await talk.say(declare, BasicQos(0, 2), published("q") * 3, BasicConsume(0, "q", "c"))
@@ -351,7 +345,7 @@ async def test_a_delivery_that_is_not_acknowledged_in_time_ends_its_channel() ->
 
 
 async def test_a_message_that_was_got_has_its_time_too() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     talk = await Conversation(services).open()
     declare = QueueDeclare(0, "q", arguments={"x-consumer-timeout": 1000})
     await talk.say(declare, published("q"), BasicGet(0, "q"))
@@ -370,7 +364,7 @@ async def test_channel_flow_stops_and_starts_the_deliveries() -> None:
 
 
 async def test_a_full_socket_pauses_consumers_and_nobody_else() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     slow, other = await Conversation(services).open(), await Conversation(services).open()
     await slow.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "slow", no_ack=True))
     await other.say(BasicConsume(0, "q", "other", no_ack=True))
@@ -408,7 +402,7 @@ async def test_a_cancelled_consumer_may_still_settle() -> None:
 
 
 async def test_a_deleted_queue_cancels_its_consumers() -> None:
-    services = FakeServices()
+    services = anns_gateway()
     talk, other = await Conversation(services).open(), await Conversation(services).open()
     await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
     assert await other.say(QueueDelete(0, "q")) == [QueueDeleteOk(0)]
@@ -425,7 +419,7 @@ async def test_a_client_that_is_not_told_of_the_end_of_a_consumer_loses_the_chan
     channel = talk.machine.channels[1]
     review(channel)
     assert talk.heard() == []
-    talk.services.users.forbidden.add((Action.READ, "q"))
+    talk.services.rules.forbidden.add((Action.READ, "q"))
     talk.services.auth._answers.clear()
     review(channel)
     assert closes(talk.heard()) == [(403, 0, 0)]
@@ -435,7 +429,7 @@ async def test_a_client_that_is_not_told_of_the_end_of_a_consumer_loses_the_chan
 async def test_a_reply_queue_needs_no_permission_to_be_read() -> None:
     talk = await Conversation().open()
     await talk.say(BasicConsume(0, "amq.rabbitmq.reply-to", "replies", no_ack=True))
-    talk.services.users.permits = lambda *_: False  # type: ignore[method-assign]
+    talk.services.rules.permits = lambda *_: False  # type: ignore[method-assign]
     talk.services.auth._answers.clear()
     review(talk.machine.channels[1])
     assert talk.heard() == []

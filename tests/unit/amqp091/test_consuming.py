@@ -21,7 +21,7 @@ from protocols.amqp091.properties import FORM
 from queue_core.consumers import Position
 from queue_core.errors import InvalidArgument
 from queue_core.message import Death, Message
-from tests.unit.amqp091.conversation import Conversation, FakeServices, published
+from tests.unit.amqp091.conversation import Conversation, anns_gateway, published
 
 NOW = 1_000_000.0
 
@@ -97,7 +97,7 @@ def test_a_message_tells_of_its_deaths_newest_first() -> None:
 
 
 async def test_a_rejected_delivery_that_comes_again_says_how_often_it_failed() -> None:
-    talk = await Conversation(FakeServices()).open()
+    talk = await Conversation(anns_gateway()).open()
     await talk.say(QueueDeclare(0, "q"), published("q", headers={"own": 1}))
     for count in range(3):
         (got, native, _) = await talk.say(BasicGet(0, "q"))

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.amqp091.codec import method_frame
-from protocols.amqp091.content import encode_properties
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
 from protocols.amqp091.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, frame, split
@@ -21,7 +20,6 @@ from protocols.amqp091.methods import (
     BasicPublish,
     BasicQos,
     BasicQosOk,
-    ChannelClose,
     ChannelCloseOk,
     ChannelOpen,
     ChannelOpenOk,
@@ -44,19 +42,12 @@ from protocols.amqp091.methods import (
     QueueDeclareOk,
 )
 from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from tests.unit.amqp091.conversation import GREETING, Conversation, published
-
-PLAIN_PROPERTIES = encode_properties({})
-
-
-def closes(heard: list[object]) -> list[tuple[int, int, int]]:
-    """Code, class and method of what was closed."""
-    return [
-        (each.reply_code, each.class_id, each.method_id)
-        for each in heard
-        if isinstance(each, ChannelClose | ConnectionClose)
-    ]
-
+from tests.unit.amqp091.conversation import (
+    GREETING,
+    Conversation,
+    closes,
+    published,
+)
 
 # --- the handshake
 
@@ -209,7 +200,7 @@ async def test_an_exchange_that_is_declared_anew_is_judged_anew(
     await talk.say(ExchangeDeclare(0, "x", "direct"))
     for _ in range(3):  # also by the quickest way, which looks at nothing but bytes
         assert await talk.say(published("secret", exchange="x")) == []
-    rules = talk.services.users
+    rules = talk.services.rules
     monkeypatch.setattr(rules, "permits", lambda _who, _what, found: found.kind != "topic")
     router = talk.services.root.router
     router.delete_exchange("x")

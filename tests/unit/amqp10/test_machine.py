@@ -29,7 +29,8 @@ from tests.protocol.amqp10.wire import (
     frame,
     transfer,
 )
-from tests.unit.amqp10.conversation import Conversation, FakeServices, of
+from tests.unit.amqp10.conversation import Conversation, of
+from tests.unit.fake_services import FakeServices
 
 DATA = b"\x00\x53\x75\xa0\x01x"
 

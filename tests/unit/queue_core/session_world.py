@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from queue_core.agenda import Agenda
-from queue_core.bindings import Binding
 from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, StoreUnavailable
-from queue_core.exchanges import ExchangeSpec
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.queues import ClassicQueue, House
@@ -29,6 +26,7 @@ from queue_core.subscriptions import Subscription
 from queue_core.units import PacketRecord, Unit
 from queue_core.vhost import Queue, Vhost
 from queue_core.wills import Will, Wills
+from tests.unit.fake_services import FakeKeeper
 
 
 class Outage:
@@ -144,23 +142,13 @@ class FakeWriter:
         """Always."""
 
 
-class FakeKeeper:
+class Keeper(FakeKeeper):
     """Definitions that are kept nowhere, and queues whose log nobody reads."""
 
     def __init__(self, outage: Outage) -> None:
+        super().__init__()
         self._outage = outage
         self._next_id = 0
-        self.tasks: set[asyncio.Task[object]] = set()
-
-    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None: ...
-    async def remove_exchange(self, vhost: str, name: str) -> None: ...
-    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
-    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
-
-    def later(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.ensure_future(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     async def create(
         self, vhost: Vhost, spec: QueueSpec, created_by: str | None
@@ -209,7 +197,7 @@ class World:
         self.now = 1000.0
         self.outage = Outage()
         self.agenda = Agenda()
-        self.keeper = FakeKeeper(self.outage)
+        self.keeper = Keeper(self.outage)
         self.writer = FakeWriter()
         self.vhosts: dict[str, Vhost] = {}
         self.vhost = self.vhosts["/"] = Vhost(
@@ -260,6 +248,5 @@ class World:
         await self.idle()
 
     async def idle(self) -> None:
-        while self.keeper.tasks:
-            await asyncio.wait(set(self.keeper.tasks))
+        await self.keeper.idle()
         await self.sessions.close()

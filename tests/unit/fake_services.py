@@ -1,0 +1,141 @@
+"""A gateway around a protocol's machine, without a socket and without a database.
+
+The virtual host is the real one; only the ports below it (writer, definitions, stored queues) are
+fakes. The writer commits when it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from queue_core.agenda import Agenda
+from queue_core.auth import Action, Auth, Authenticator, Identity, Resource
+from queue_core.consumers import Entry
+from queue_core.counters import Counters
+from queue_core.errors import CoreError, VhostNotFound
+from queue_core.log import Log
+from queue_core.queues import ClassicQueue, House
+from queue_core.ready import Budget
+from queue_core.specs import QueueSpec
+from queue_core.units import Unit
+from queue_core.vhost import Queue, Vhost
+
+
+class FakeWriter:
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+        self.is_congested = False
+
+    def submit(self, unit: Unit) -> None:
+        self.units.append(unit)
+
+    async def uncongested(self) -> None: ...
+
+    async def flushed(self) -> None: ...
+
+    def note(self, cursor: Any) -> None:
+        cursor.on_lease(cursor.lease_asked)
+
+    def note_failure(self, *facts: object) -> None: ...
+
+    def commit(self) -> None:
+        units, self.units = self.units, []
+        for unit in units:
+            for log, entry in unit.appends:
+                entry.offset = log.next_offset
+                log.next_offset += 1
+                log.commit([entry])
+            if unit.publisher is not None:
+                unit.publisher.on_committed([unit.token])
+
+    def refuse(self, error: CoreError) -> None:
+        units, self.units = self.units, []
+        for unit in units:
+            if unit.publisher is not None:
+                unit.publisher.on_refused([unit.token], error)
+
+
+class FakeKeeper:
+    """Keeps no definitions; what is to be done later is done in a next turn."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[object]] = set()
+
+    async def add_exchange(self, *facts: object) -> None: ...
+    async def remove_exchange(self, *facts: object) -> None: ...
+    async def add_binding(self, *facts: object) -> None: ...
+    async def remove_binding(self, *facts: object) -> None: ...
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def idle(self) -> None:
+        """Nothing is left to be done."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+class NoSource:
+    """Everything fits into memory."""
+
+    def fetch(self, start: int, end: int, limit: int, done: Callable[..., None]) -> None:
+        done([])
+
+    def fetch_offsets(self, offsets: list[int], done: Callable[..., None]) -> None:
+        done([])
+
+
+class FakeStore:
+    """Queues whose log is only numbers."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    async def create(self, vhost: Vhost, spec: QueueSpec, by: str | None) -> ClassicQueue:
+        self._next += 1
+        log = Log(self._next, 0, is_stream=False)
+        return ClassicQueue(spec, vhost.house, log, NoSource(), lease=1 << 30)
+
+    async def delete(self, queue: Queue) -> None: ...
+
+    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
+        return []
+
+
+class Everything:
+    """May be done, but for what is forbidden."""
+
+    def __init__(self) -> None:
+        self.forbidden: set[tuple[Action, str]] = set()
+
+    def may_enter(self, identity: Identity, vhost: str) -> bool | None:
+        return True
+
+    def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
+        return (action, resource.name) not in self.forbidden
+
+
+class FakeServices:
+    def __init__(self, *logins: Authenticator) -> None:
+        self.now = 1000.0
+        self.rules = Everything()
+        self.auth = Auth(logins, [self.rules])
+        self.agenda = Agenda()
+        self.writer = FakeWriter()
+        self.keeper = FakeKeeper()
+        self.root = Vhost("/", self._house, self.writer, self.keeper, FakeStore())
+
+    def _house(self, vhost: Vhost) -> House:
+        return House("/", self.clock, self.agenda, Budget(1 << 24), Counters(), vhost, self.writer)
+
+    async def vhost(self, name: str) -> Vhost:
+        if name != "/":
+            raise VhostNotFound(f"no vhost '{name}'")
+        return self.root
+
+    def clock(self) -> float:
+        return self.now
