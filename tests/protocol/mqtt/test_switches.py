@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from protocols.mqtt.packets import (
     Will,
 )
 from protocols.mqtt.property_set import PropertySet as P
-from tests.gateway_process import GatewayProcess
+from tests.gateway_process import GatewayProcess, running
 from tests.limited_gateway import (
     ALIASES,
     ELSEWHERE,
@@ -72,6 +73,23 @@ async def test_a_retained_message_ends_the_connection_where_nothing_is_retained(
     subscriber = await limited.connected()
     await subscriber.subscribe(topic, 1)
     assert await subscriber.hears_nothing()
+
+
+async def test_what_was_retained_before_stays_and_is_not_sent(tmp_path: Path) -> None:
+    async def hears_nothing(gateway: GatewayProcess, retained: bytes | None) -> bool:
+        mqtt = Mqtt(gateway.ports["mqtt"])
+        async with mqtt.client() as client:
+            if retained is not None:
+                await client.publish("t", retained, 1, retain=True)
+            await client.subscribe("t", 1)
+            return await client.hears_nothing()
+
+    with running(tmp_path / "gateway") as gateway:
+        assert not await hears_nothing(gateway, b"kept")
+        gateway.terminate()
+    with running(tmp_path / "gateway", {"mqtt": {"retained_messages": False}}) as gateway:
+        assert await hears_nothing(gateway, None)
+        assert fetch_value(gateway.database_url, "SELECT count(*) FROM howdah.retained") == 1
 
 
 async def test_mqtt_3_2_2_13_a_retained_will_is_refused_where_nothing_is_retained(
