@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
 from protocols.amqp10.delivery_sections import header_of, whole
-from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import Handle
 from protocols.amqp10.errors import answer
 from protocols.amqp10.nodes import Supply
+from protocols.amqp10.sending import SendingLink
 from queue_core.errors import CoreError
 from queue_core.message import Message
 
@@ -26,7 +26,7 @@ BATCH: Final = 64
 LOOK_AGAIN: Final = 0.5  # seconds
 
 
-class BrowsingLink:
+class BrowsingLink(SendingLink):
     def __init__(
         self,
         machine: Machine,
@@ -37,29 +37,10 @@ class BrowsingLink:
         *,
         name: str,
     ) -> None:
-        self.machine = machine
-        self.handle = handle
-        self.name = name
-        self.session = engine.session_of(handle)
-        self.supply = supply
-        self.is_open = True
-        self._test = test
-        self._max_size = max_size
-        self._frame = largest_payload(machine.engine)
+        super().__init__(machine, handle, supply, name=name, max_size=max_size, test=test)
         self._offset = 0
-        self._next = 0
-        self._drained = 0
         self._flow = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
-
-    @property
-    def sent_count(self) -> int:
-        return self._next
-
-    @property
-    def delivery_count(self) -> int:
-        """As the protocol counts: credit that was drained is spent, too."""
-        return self._next + self._drained
 
     def on_flow(self) -> None:
         self._flow.set()
@@ -78,7 +59,7 @@ class BrowsingLink:
     async def _browse(self) -> None:
         while self.is_open and engine.credit_of(self.handle) > 0 and not self.machine.is_blocked:
             limit = min(BATCH, engine.credit_of(self.handle))
-            entries = await self.machine.vhost.browse(
+            entries = await self._vhost.browse(
                 self.supply.queue, self._offset, limit, self.machine.terms.owner
             )
             if self._task.cancelled():
@@ -89,8 +70,7 @@ class BrowsingLink:
             self.machine.wake()
             if not entries:
                 if engine.is_draining(self.handle):
-                    self._drained += engine.drained(self.handle)
-                    self.machine.wake()
+                    self._drain()
                 else:
                     asyncio.get_running_loop().call_later(LOOK_AGAIN, self._flow.set)
                 return
@@ -98,8 +78,8 @@ class BrowsingLink:
     def _send(self, message: Message) -> None:
         if self._test is not None and not self._test(message):
             return
-        header = header_of(message, self.machine.terms.clock(), True, 0)
-        data = whole(message, header, None, self.machine.vhost.queues)
+        header = header_of(message, self._clock(), True, 0)
+        data = whole(message, header, None, self._vhost.queues)
         if self._max_size and len(data) > self._max_size:
             return
         self._next += 1

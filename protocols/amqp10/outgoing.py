@@ -1,4 +1,4 @@
-"""Links out of the gateway: a consumer of a queue for each, its credit that of the link.
+"""Links that take from a queue: a consumer for each, its credit that of the link.
 
 The hot half of delivering works on whole lists and builds nothing that nobody keeps. What the
 receiver says of a delivery comes back through `machine`, by the delivery's handle.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
 from protocols.amqp10.delivery_sections import header_of, whole
-from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import SECOND, Handle
 from protocols.amqp10.errors import (
     INTERNAL_ERROR,
@@ -22,6 +21,7 @@ from protocols.amqp10.errors import (
 from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.modifying import Annotating, amendment_of
 from protocols.amqp10.nodes import Supply
+from protocols.amqp10.sending import SendingLink
 from protocols.amqp10.types import Described, encode
 from queue_core.consumers import UNLIMITED, Consumer, Delivery
 from queue_core.errors import CoreError, DeliveryFailed
@@ -35,7 +35,7 @@ MANY: Final = 1 << 62
 MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
 
 
-class OutgoingLink:
+class OutgoingLink(SendingLink):
     """Implements the core's `Sink`."""
 
     def __init__(
@@ -52,38 +52,17 @@ class OutgoingLink:
         is_stream: bool,
         default: Verdict | None = None,
     ) -> None:
-        self.machine = machine
-        self.handle = handle
-        self.name = name
-        self.session = engine.session_of(handle)
-        self.supply = supply
+        super().__init__(machine, handle, supply, name=name, max_size=max_size, test=test)
         self.settles = settles  # sent settled: at most once
         self.is_second = receiver_mode == SECOND
         self.consumer: Consumer  # set as soon as the core has made it
         self.default = default  # of what it settles without an outcome, or leaves behind
         self.no_local = False
-        self._max_size = max_size
-        frame = largest_payload(machine.engine)
-        self._large = min(max_size or MANY, frame or MANY)  # beyond it, it takes a second look
-        self._test = test
+        self._large = min(max_size or MANY, self._frame or MANY)  # beyond it, a second look
         self._is_stream = is_stream
-        self._clock = machine.terms.clock
-        self._vhost = machine.terms.vhost
-        self._next = 0
-        self._drained = 0
         self._is_capped = False
         self._is_draining = False
         self.is_stalled = False
-        self.is_open = True
-
-    @property
-    def sent_count(self) -> int:
-        return self._next
-
-    @property
-    def delivery_count(self) -> int:
-        """As the protocol counts: credit that was drained is spent, too."""
-        return self._next + self._drained
 
     # --- credit
 
@@ -112,9 +91,8 @@ class OutgoingLink:
         if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
             self.on_flow()
             return
-        self._drained += engine.drained(self.handle)
         self.consumer.credit = 0
-        self.machine.wake()
+        self._drain()
 
     # --- deliveries
 

@@ -1,15 +1,20 @@
-"""A gateway with TLS, client certificates and a second virtual host, for the tests of those."""
+"""Clients of the shared gateway that end with their test; and a gateway with TLS, client
+certificates and a second virtual host, for the tests of those."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
+import pika
 import pytest
 
 from queue_core.passwords import hash_password
 from queue_core.scram import Verifier
 from tests import certificates
 from tests.gateway_process import GatewayProcess, running
+from tests.interop.amqp10_client import Connections
 from tests.postgres import execute
 
 SECOND_VHOST = "second"
@@ -27,6 +32,23 @@ VALUES ('device-7', '/', '.*', '.*', '.*'), ('{TENANT}', '{SECOND_VHOST}', '.*',
 INSERT INTO howdah.topic_permission (user_name, vhost, exchange, write, read)
 VALUES ('device-7', '/', 'amq.topic', '^{{username}}\\.', '.*');
 """
+
+
+@pytest.fixture
+def connect(shared_gateway: GatewayProcess) -> Iterator[Connections]:
+    """AMQP 1.0."""
+    connections = Connections(shared_gateway)
+    yield connections
+    connections.close()
+
+
+@pytest.fixture
+def channel(shared_gateway: GatewayProcess) -> Iterator[Any]:
+    """AMQP 0.9.1, to declare what 1.0 has no words for."""
+    connection = pika.BlockingConnection(pika.URLParameters(shared_gateway.amqp_url()))
+    yield connection.channel()
+    with suppress(pika.exceptions.AMQPError):
+        connection.close()
 
 
 @pytest.fixture(scope="session")

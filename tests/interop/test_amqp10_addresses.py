@@ -6,12 +6,10 @@ One gateway serves all tests; each has names of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-import pika
 import pytest
 
 from tests.gateway_process import GatewayProcess
@@ -40,23 +38,6 @@ from tests.interop.amqp10_client import (
     symbol,
     ulong,
 )
-
-
-@pytest.fixture
-def connect(shared_gateway: GatewayProcess) -> Iterator[Connections]:
-    connections = Connections(shared_gateway)
-    yield connections
-    connections.close()
-
-
-@pytest.fixture
-def channel(shared_gateway: GatewayProcess) -> Iterator[Any]:
-    """AMQP 0.9.1, to declare what 1.0 has no words for."""
-    connection = pika.BlockingConnection(pika.URLParameters(shared_gateway.amqp_url()))
-    yield connection.channel()
-    with suppress(pika.exceptions.AMQPError):
-        connection.close()
-
 
 # --- bodies and types
 

@@ -5,14 +5,11 @@ One gateway serves all tests; each has names of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
-import pika
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     Connections,
     Delivery,
@@ -27,23 +24,6 @@ from tests.interop.amqp10_client import (
     reactor,
     symbol,
 )
-
-
-@pytest.fixture
-def connect(shared_gateway: GatewayProcess) -> Iterator[Connections]:
-    connections = Connections(shared_gateway)
-    yield connections
-    connections.close()
-
-
-@pytest.fixture
-def channel(shared_gateway: GatewayProcess) -> Iterator[Any]:
-    """AMQP 0.9.1, to declare what 1.0 has no words for."""
-    connection = pika.BlockingConnection(pika.URLParameters(shared_gateway.amqp_url()))
-    yield connection.channel()
-    with suppress(pika.exceptions.AMQPError):
-        connection.close()
-
 
 # --- sending
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -17,21 +15,6 @@ from paho.mqtt.properties import Properties as MqttProperties
 
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import Connections, Message, content, data, fresh, symbol
-
-
-@pytest.fixture
-def connect(shared_gateway: GatewayProcess) -> Iterator[Connections]:
-    connections = Connections(shared_gateway)
-    yield connections
-    connections.close()
-
-
-@pytest.fixture
-def channel(shared_gateway: GatewayProcess) -> Iterator[Any]:
-    connection = pika.BlockingConnection(pika.URLParameters(shared_gateway.amqp_url()))
-    yield connection.channel()
-    with suppress(pika.exceptions.AMQPError):
-        connection.close()
 
 
 def get(channel: Any, queue: str) -> tuple[Any, bytes]:

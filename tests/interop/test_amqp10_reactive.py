@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pika
-import pytest
 
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
@@ -25,13 +23,6 @@ from tests.interop.amqp10_client import (
 from tests.interop.relay import Relay
 
 handlers: Any = __import__("proton.handlers", fromlist=["x"])
-
-
-@pytest.fixture
-def connect(shared_gateway: GatewayProcess) -> Iterator[Connections]:
-    connections = Connections(shared_gateway)
-    yield connections
-    connections.close()
 
 
 def run(handler: Any) -> None:
