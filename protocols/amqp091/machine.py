@@ -20,7 +20,7 @@ from protocols.amqp091.arrivals import Arrival, Arrivals
 from protocols.amqp091.channel import Channel, ChannelState
 from protocols.amqp091.codec import decode_method
 from protocols.amqp091.consuming import settle
-from protocols.amqp091.content import KNOWN_FACTS, Facts, facts_of
+from protocols.amqp091.content import KNOWN_FACTS, facts_of
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import BASIC
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
@@ -77,6 +77,7 @@ from protocols.amqp091.operations import IMMEDIATE, WAITING, refuse
 from protocols.amqp091.output import Output
 from protocols.amqp091.publishing import Target, publish, publish_run
 from protocols.amqp091.settings import Settings
+from protocols.amqp091.stamp import Stamp
 from protocols.amqp091.terms import Services, Terms, Tuning
 from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery
@@ -104,38 +105,6 @@ class Perform:
 
 
 Command = Begin | Continue | OpenVhost | UpdateSecret | Perform
-
-
-class Stamp:
-    """The last publish that came in one piece. Most in a row have the same exchange, key,
-    properties and length: then all but the body is the same bytes, and need not be read again."""
-
-    __slots__ = ("channel", "facts", "offset", "size", "start", "target")
-
-    def __init__(
-        self, start: bytes, length: int, channel: Channel, target: Target, facts: Facts
-    ) -> None:
-        self.start = start  # everything before the body
-        self.offset = len(start)
-        self.size = self.offset + length + 1
-        self.channel = channel
-        self.target = target
-        self.facts = facts
-
-    def bodies(self, buffer: bytes, position: int) -> tuple[list[bytes], int]:
-        """Those of the publishes like this one that stand here one after the other, whole, and
-        where they end. None, if the channel takes no publish now."""
-        bodies: list[bytes] = []
-        if self.channel.state is not _OPEN or self.channel.arrival is not None:
-            return bodies, position
-        start, offset, size, end = self.start, self.offset, self.size, len(buffer)
-        after = position + size
-        while after <= end and buffer[after - 1] == FRAME_END:
-            bodies.append(buffer[position + offset : after - 1])
-            position, after = after, after + size
-            if not buffer.startswith(start, position):
-                break
-        return bodies, position
 
 
 class Machine:
