@@ -279,6 +279,14 @@ class Cursor:
         self.pump()
         self._watch_due()
 
+    def commit(self, offset: int) -> None:
+        """Of a stream: all up to and with it is settled for the group, read or not."""
+        self.settled.mark_range(self.settled.floor, offset + 1)
+        # What is ready below it has to be looked at, one by one, and is not handed out.
+        self.recovered_mark = max(self.recovered_mark, offset + 1)
+        if self.journal is not None:
+            self.journal.note(self)
+
     def has_expired(self, entry: Entry, now: float) -> bool:
         """It may not be handed out any more. One whose delivery was begun never expires."""
         if entry.offset in self.history.begun:
@@ -347,7 +355,7 @@ class Cursor:
             self.policy.on_delayed(self, when)
         kept: Entry | tuple[int, int] = entry
         if self.queue_id and not self.budget.has_room():
-            self._release_memory(entry)
+            self.release_memory(entry)
             kept = entry.message.priority or 0, entry.message.size()
         self.delayed.add(when, entry.offset, kept)
 
@@ -435,7 +443,7 @@ class Cursor:
             self._amend(delivery, verdict.amendment)
         entry, offset = delivery.entry, delivery.offset
         if not self.requeues:
-            self._release_memory(entry)
+            self.release_memory(entry)
         elif verdict.outcome is Outcome.REJECTED:
             self.policy.on_rejected(self, entry, verdict.reason)
         elif verdict.outcome is Outcome.RELEASED:
@@ -510,10 +518,10 @@ class Cursor:
         self._mark(entry.offset)
 
     def _forget(self, entry: Entry) -> None:
-        self._release_memory(entry)
+        self.release_memory(entry)
         self.history.forget(entry.offset)
 
-    def _release_memory(self, entry: Entry) -> None:
+    def release_memory(self, entry: Entry) -> None:
         if self.queue_id:
             message = entry.message
             self.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
@@ -531,7 +539,7 @@ class Cursor:
         for selection in self.selections:
             selection.clear()
         for entry in self.delayed.clear():
-            self._release_memory(entry)
+            self.release_memory(entry)
         self.history.forget_all(Intervals(ranges))
         if self.journal is not None and ranges:
             for start, end in ranges:
@@ -550,7 +558,7 @@ class Cursor:
             self.cancel(consumer)
             for delivery in consumer.unsettled.values():
                 delivery.is_open = False
-                self._release_memory(delivery.entry)
+                self.release_memory(delivery.entry)
             self.in_flight -= len(consumer.unsettled)
             consumer.unsettled.clear()
             consumer.sink.on_cancel(consumer, reason)

@@ -134,6 +134,8 @@ def _take(
             cursor.policy.on_expired(cursor, entry)
         elif entry.not_before is not None and entry.not_before > now:
             cursor.delay(entry, entry.not_before)
+        elif not cursor.requeues and entry.offset < cursor.settled.floor:
+            cursor.release_memory(entry)  # of a stream, a commit of the position was faster
         elif entry.offset >= cursor.lease:
             cursor.ready.give_back(entry)
             cursor.ask_lease(entry.offset)
@@ -171,6 +173,8 @@ def _take_selected(
             cursor.policy.on_expired(cursor, entry)
         elif not_before > now:
             cursor.delay(entry, not_before)
+        elif not cursor.requeues and entry.offset < cursor.settled.floor:
+            cursor.release_memory(entry)
         else:
             return entry
     if not cursor.is_unfinished:

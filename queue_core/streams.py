@@ -165,8 +165,7 @@ class StreamQueue:
             settled = self._groups.setdefault(group, Settled())
             cursor = self._open(group, settled, is_kept=True)
             self.log.cursors.remove(cursor)
-        cursor.settled.mark_range(cursor.settled.floor, offset + 1)
-        self.house.journal.note(cursor)
+        cursor.commit(offset)
 
     def on_consumer_gone(self) -> None:
         """Cursors that nobody reads by are put away: they need no memory."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import asyncpg
 import pytest
 
@@ -180,6 +182,29 @@ async def test_a_commit_covers_what_is_in_flight(house: House) -> None:
     assert await committed(house, "g") == 4
     house.vhost.settle([inbox.deliveries[1], inbox.deliveries[4]], ACCEPTED)
     assert await committed(house, "g") == 5
+
+
+@pytest.mark.parametrize("accepts", [None, lambda _: True], ids=["all", "by a filter"])
+async def test_what_a_commit_covers_is_not_handed_out_any_more(
+    house: House, accepts: Callable[[Message], bool] | None
+) -> None:
+    stream = await house.stream()
+    await house.store("s", *numbered(0, 10))
+    inbox, _ = await house.consume("s", group="g", start=FIRST, credit=2, accepts=accepts)
+    held = list(await inbox.has(2))
+    stream.commit_cursor("g", 6)
+    house.vhost.settle(held, ACCEPTED)
+    assert bodies(await inbox.has(4))[2:] == numbered(7, 9)
+    house.vhost.settle(inbox.deliveries[2:], ACCEPTED)
+    found = await inbox.has(5)
+    assert [(delivery.offset, delivery.redelivered) for delivery in found[2:]] == [
+        (7, False),
+        (8, False),
+        (9, False),
+    ]
+    house.vhost.settle(found[4:], ACCEPTED)
+    assert await committed(house, "g") == 10
+    assert house.manager._budget.used == 0
 
 
 @pytest.mark.parametrize("offset", [-1, 10, 11])
