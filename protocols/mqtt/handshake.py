@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink, lifetime_of
+from protocols.mqtt.encoder import encode
 from protocols.mqtt.login import ByMethod, ByPassword, place_of
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.properties import MQTT3, MQTT5, check_response_topic, native_of, read_facts
@@ -148,6 +151,8 @@ async def _open(
 ) -> Accepted:
     services, settings, identity = broker.services, broker.settings, proven.identity
     expiry = _expiry(connect, settings.max_session_expiry)
+    keep_alive = _keep_alive(connect, settings.max_keep_alive)
+    said = _fitting(_answer(broker, connect, client_id, expiry, keep_alive, proven.data), connect)
     session = await services.sessions.open(
         vhost,
         client_id,
@@ -170,9 +175,7 @@ async def _open(
     agreement = Agreement.of(connect, expiry, settings.max_inflight)
     client = Client(link, broker, session, identity, agreement)
     session.owner = client
-    keep_alive = _keep_alive(connect, settings.max_keep_alive)
-    properties = _answer(broker, connect, client_id, expiry, keep_alive, proven.data)
-    return Accepted(client, identity, ConnAck(session.is_present, 0, properties), keep_alive)
+    return Accepted(client, identity, ConnAck(session.is_present, 0, said), keep_alive)
 
 
 VERSION_NAMES: Final = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5.0"}
@@ -272,6 +275,22 @@ def _answer(
         response_information=f"{RESPONSES}{client_id}/" if has_responses else None,
         authentication_method=asked.authentication_method,
         authentication_data=proof or None,
+    )
+
+
+def _fitting(said: PropertySet, connect: Connect) -> PropertySet:
+    """As much of it as goes into the client's packets [MQTT-3.1.2-24]: the topic for answers may be
+    left out, but not what the client must know. Raises Refused."""
+    most = connect.properties.maximum_packet_size
+    if most is None:
+        return said
+    for each in (said, replace(said, response_information=None)):
+        size = len(encode(ConnAck(properties=each), connect.version))
+        if size <= most:
+            return each
+    raise Refused(
+        ReasonCode.PACKET_TOO_LARGE,
+        f"CONNACK has {size} bytes, and the client takes {most}; raise its maximum packet size",
     )
 
 

@@ -227,6 +227,18 @@ async def test_mqtt_3_1_2_29_reason_strings_only_for_those_who_want_them(mqtt: M
             assert await client.expect(PubAck) == PubAck(5, 0x87)
 
 
+async def test_mqtt_3_1_2_24_connack_fits_into_the_clients_packets(mqtt: Mqtt) -> None:
+    name = fresh("a-client-with-a-name-that-takes-room")
+    asked = P(request_response=1, maximum_packet_size=40)
+    async with mqtt.client(name, properties=asked) as client:
+        said = client.connack.properties
+        assert (said.receive_maximum, said.response_information) == (1000, None)
+    refused = await mqtt.open()
+    answer = await refused.connect(Connect(name, properties=P(maximum_packet_size=10)))
+    assert answer == ConnAck(False, 0x95)
+    assert await refused.is_closed()
+
+
 async def test_mqtt_4_12_0_7_auth_without_a_method_is_a_protocol_error(mqtt: Mqtt) -> None:
     async with mqtt.client() as client:
         client.send(Auth(0x19, P(authentication_method="PLAIN")))
