@@ -39,7 +39,7 @@ from spark_etl.runtime import local_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUEUE: Final = "bench"
+QUEUE: Final = "bench.etl"  # no name that a load would use, and delete
 SEGMENT_MESSAGES: Final = 250_000
 BYTES: Final = 256
 _INSERT: Final = """
@@ -51,14 +51,14 @@ _INSERT: Final = """
 """
 
 
-async def fill(url: str, messages: int) -> int:
+async def fill(url: str, messages: int, name: str = QUEUE) -> int:
     """A stream of so many messages; its queue id."""
     await migration.upgrade(url)
     connection = await asyncpg.connect(url)
     try:
         queue: int = await connection.fetchval(
             "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', $1, 'stream') RETURNING id",
-            QUEUE,
+            name,
         )
         for start in range(0, messages, SEGMENT_MESSAGES):
             segment = await connection.fetchval("SELECT howdah.create_segment($1)", queue)

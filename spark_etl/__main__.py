@@ -18,7 +18,7 @@ from spark_etl.database import connected, explained, place
 from spark_etl.errors import EtlError
 from spark_etl.export import BATCH_MESSAGES, ExportSettings, export, plan_export
 from spark_etl.messages import CONNECTIONS
-from spark_etl.queues import count_queues
+from spark_etl.queues import all_queues
 from spark_etl.replay import RATE, ReplaySettings, plan_replay, replay
 from spark_etl.report import Minute, page
 from spark_etl.runtime import session
@@ -125,6 +125,10 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--connections", type=_positive, default=CONNECTIONS, metavar="N",
         help=f"most JDBC connections at once (default: {CONNECTIONS})",
     )  # fmt: skip
+    parser.add_argument(
+        "--rate", type=float, metavar="N",
+        help="most messages a second, to spare a busy database (default: as fast as it goes)",
+    )  # fmt: skip
     _add_primary(parser)
 
 
@@ -138,7 +142,11 @@ def _add_primary(parser: argparse.ArgumentParser) -> None:
 
 def _export(spark: SparkSession, options: argparse.Namespace) -> None:
     settings = ExportSettings(
-        options.to, options.batch_messages, options.connections, options.checkpoint_url
+        options.to,
+        options.batch_messages,
+        options.connections,
+        options.checkpoint_url,
+        options.rate,
     )
     queues = options.queues or None
     if options.dry_run:
@@ -200,16 +208,17 @@ def _stats(spark: SparkSession, options: argparse.Namespace) -> None:
         raise EtlError(f"{target} exists: name a new directory")
     if options.dry_run:
         with connected(spark, options.url) as database:
-            queues = count_queues(database)
-        print(f"figures of {queues} queues -> {target}/minutes and {target}/report.html")
+            queues = all_queues(database)
+        print(f"figures of {len(queues)} queues -> {target}/minutes and {target}/report.html")
         return
     with held_snapshot(spark, options.url) as snapshot, explained(place(options.url)):
+        queues = all_queues(snapshot.database)
         read_stats(spark, options.url, snapshot).coalesce(1).write.parquet(str(target / "minutes"))
     rows = [
         Minute(**{field: row[field] for field in Minute.__slots__})
         for row in spark.read.parquet(str(target / "minutes")).collect()
     ]
-    (target / "report.html").write_text(page(rows, datetime.now(UTC)))
+    (target / "report.html").write_text(page(rows, datetime.now(UTC), queues))
     print(f"{len(rows)} minutes -> {target}/minutes and {target}/report.html")
 
 

@@ -26,7 +26,7 @@ from spark_etl.connection import jdbc_options
 from spark_etl.database import connected, explained, place, refuse_standby
 from spark_etl.errors import EtlError
 from spark_etl.files import load, sync, write_new
-from spark_etl.messages import COLUMNS, SCHEMA, fetch_rows
+from spark_etl.messages import COLUMNS, IS_FINITE, SCHEMA, fetch_rows, plain_or_raise
 from spark_etl.parquet import write_messages
 from spark_etl.progress import Progress, finished_share
 from spark_etl.snapshot import Snapshot, held_snapshot, join_statement
@@ -155,13 +155,18 @@ def read_segment(spark: SparkSession, url: str, snapshot: Snapshot, segment: Seg
     """One segment, whole: every queue in it, one connection."""
     chosen = ", ".join(f'{sql} AS "{name}"' for name, sql, _ in COLUMNS)
     query = (
-        f"SELECT q.vhost, q.name AS queue, m.queue_id, {chosen} FROM howdah.message m "
+        f"SELECT q.vhost, q.name AS queue, m.queue_id, {chosen}, {IS_FINITE} AS is_plain "
+        "FROM howdah.message m "
         f"LEFT JOIN howdah.queue q ON q.id = m.queue_id WHERE m.segment_id = {segment.id}"
     )
     options = jdbc_options(url)
     options["sessionInitStatement"] = join_statement(snapshot)
     options["fetchsize"] = str(fetch_rows(segment.bytes // max(1, segment.messages)))
-    return spark.read.format("jdbc").options(**options).load(query=query)
+    frame = spark.read.format("jdbc").options(**options).load(query=query)
+    refusal = (
+        f"segment {segment.id} holds a message with an infinite timestamp, which no file can say"
+    )
+    return frame.where(plain_or_raise(refusal)).drop("is_plain")
 
 
 def _prepare(root: Path, system: str) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from spark_etl.connection import DRIVER, jdbc_options
-from spark_etl.errors import EtlError
+from spark_etl.errors import EtlError, EtlSetupError, InterruptedReadError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Parameter = str | int | bool | None
 
+_INTERRUPTED: Final = "40001"
 # By SQLSTATE or its class: what a person can do about it.
 _ADVICE: Final = {
     "08": "check host and port, and that PostgreSQL runs there",
@@ -33,7 +34,7 @@ _ADVICE: Final = {
     "42883": "run `howdah migrate` first: the schema is missing or older than this job",
     "57P01": "the server ended the connection: run the job again",
     "25006": "this is a standby: name the primary with --checkpoint-url",
-    "40001": "the standby had to catch up with the primary: run the job again, with a smaller "
+    _INTERRUPTED: "the standby had to catch up with the primary: run the job again, with a smaller "
     "--batch-messages, or raise max_standby_streaming_delay there",
 }
 # What a job itself raises inside a query, as Spark hands it on.
@@ -75,6 +76,15 @@ class Database:
             self._roll_back()
             raise
         self.execute("COMMIT")
+
+    def check(self) -> None:
+        """Raises if a standby has ended this session, or its transaction; else does nothing."""
+        try:
+            self.value("SELECT 1")
+        except InterruptedReadError:
+            raise
+        except EtlError:
+            pass  # whatever it is, it was said before
 
     def close(self) -> None:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -119,24 +129,33 @@ def connected(spark: SparkSession, url: str) -> Iterator[Database]:
     for name in ("user", "password"):
         if name in options:
             properties.setProperty(name, options[name])
+    driver = _driver(jvm)
     with explained(where):
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        driver = loader.loadClass(DRIVER).getDeclaredConstructor(
-            jvm.java.lang.reflect.Array.newInstance(
-                jvm.java.lang.Class.forName("java.lang.Class"), 0
-            )
-        )
-        connection = driver.newInstance(
-            jvm.java.lang.reflect.Array.newInstance(
-                jvm.java.lang.Class.forName("java.lang.Object"), 0
-            )
-        ).connect(options["url"], properties)
+        connection = driver.connect(options["url"], properties)
     database = Database(connection, where)
     try:
         database.execute(_LOCK_TIMEOUT)
         yield database
     finally:
         database.close()
+
+
+def _driver(jvm: Any) -> Any:
+    """An instance of the JDBC driver, by the loader that knows Spark's jars."""
+    from py4j.protocol import Py4JJavaError
+
+    reflection = jvm.java.lang.reflect.Array
+    no_types = reflection.newInstance(jvm.java.lang.Class.forName("java.lang.Class"), 0)
+    nothing = reflection.newInstance(jvm.java.lang.Class.forName("java.lang.Object"), 0)
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        found = loader.loadClass(DRIVER)
+    except Py4JJavaError as error:
+        raise EtlSetupError(
+            "PostgreSQL's JDBC driver is not among Spark's jars: give --jdbc-jar, or to "
+            "spark-submit --jars postgresql.jar or --packages org.postgresql:postgresql:42.7.13"
+        ) from error
+    return found.getDeclaredConstructor(no_types).newInstance(nothing)
 
 
 def refuse_standby(database: Database, url: str) -> None:
@@ -171,6 +190,8 @@ def explained(where: str) -> Iterator[None]:
             raise
         state, text = found
         advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "see the server's log")
+        if state == _INTERRUPTED:
+            raise InterruptedReadError(f"{where}: {text}", advice) from error
         raise EtlError(f"{where}: {text}: {advice}") from error
 
 

@@ -9,3 +9,11 @@ class EtlError(RuntimeError):
 
 class EtlSetupError(EtlError):
     """Something that Spark needs is missing; the text names the command that brings it."""
+
+
+class InterruptedReadError(EtlError):
+    """A standby ended a read that was in its way; another try may succeed."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}: {advice}")
+        self.reason = reason

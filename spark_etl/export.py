@@ -8,28 +8,18 @@ the manifest nothing has happened; after it, everything has, and the next run no
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spark_etl.batch_writer import BatchWriter
 from spark_etl.checkpoints import Checkpoint, Ledger
-from spark_etl.database import Database, connected, explained, place, refuse_standby
-from spark_etl.errors import EtlError
+from spark_etl.database import Database, connected, refuse_standby
+from spark_etl.errors import EtlError, InterruptedReadError
 from spark_etl.manifest import Batch, ExportDirectory, QueueFolder
-from spark_etl.messages import (
-    CONNECTIONS,
-    MESSAGE_SCHEMA,
-    ORIGIN,
-    SCHEMA,
-    SURPRISE,
-    Shape,
-    read_range,
-    sample_shape,
-)
-from spark_etl.parquet import write_messages
+from spark_etl.messages import CONNECTIONS, MESSAGE_SCHEMA, ORIGIN, SCHEMA
 from spark_etl.progress import Progress, finished_share
 from spark_etl.queues import Queue, edges, find_queues
 from spark_etl.ranges import Range
@@ -39,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BATCH_MESSAGES: Final = 1_000_000
+_SNAPSHOT_SECONDS: Final = 60
+_ATTEMPTS: Final = 3  # at a batch that a standby interrupts
 JOB: Final = "export"
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
 
@@ -53,6 +45,14 @@ class ExportSettings:
     batch_messages: int = BATCH_MESSAGES
     connections: int = CONNECTIONS
     checkpoint_url: str | None = None  # the primary, when a standby is read
+    rate: float | None = None  # most messages a second; None: as fast as it goes
+
+    @property
+    def most_messages(self) -> int:
+        """Of one batch: its snapshot is held for a minute or so, also at a low rate."""
+        if self.rate is None:
+            return self.batch_messages
+        return max(1, min(self.batch_messages, int(self.rate * _SNAPSHOT_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ def export(
     on_step: OnStep = lambda step: None,
 ) -> list[Batch]:
     """Everything that is committed when it begins; the batches that it added."""
+    if settings.rate is not None and settings.rate <= 0:
+        raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     directory = ExportDirectory(settings.directory.absolute())
     with connected(spark, url) as database:
         found = find_queues(database, vhost, queues)
@@ -134,7 +136,7 @@ class QueueExport:
         self._folder = folder
         self._ledger = ledger
         self._settings = settings
-        self._is_plain = True  # the messages are as a sample of them says
+        self._writer = BatchWriter(spark, url, queue, settings.connections, settings.rate)
 
     def run(self, on_step: OnStep) -> list[Batch]:
         before = self._recover()
@@ -149,7 +151,7 @@ class QueueExport:
         added: list[Batch] = []
         while _end([*before, *added]) < plan.wanted.upto:
             after, upto = _end([*before, *added]), plan.wanted.upto
-            batch = self._batch(after, upto, progress, on_step)
+            batch = self._batch_at_last(after, upto, progress, on_step)
             added.append(batch)
             self._note([*before, *added])
             on_step("noted")
@@ -192,6 +194,16 @@ class QueueExport:
                 "for the latter export to a new directory"
             )
 
+    def _batch_at_last(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
+        """A standby ends a read that is in its way; another moment may be better."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._batch(after, upto, progress, on_step)
+            except InterruptedReadError as error:
+                progress.note(f"{error.reason}: reading the batch again")
+                self._folder.remove_leftovers(self._folder.batches())
+        return self._batch(after, upto, progress, on_step)
+
     def _batch(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
         with held_snapshot(self._spark, self._url) as snapshot:
             wanted, missing = self._range(snapshot, after, upto)
@@ -200,9 +212,12 @@ class QueueExport:
             on_step("planned")
             label = f"offsets {wanted.after + 1} to {wanted.upto}"
             with progress.batch(label, len(wanted), finished_share(self._spark)):
-                self._write(snapshot, Range(wanted.after + missing, wanted.upto), name)
+                there = Range(wanted.after + missing, wanted.upto)
+                read = self._writer.write(snapshot, there, self._folder.data(name))
+        for note in self._writer.notes():
+            progress.note(note)
         on_step("written")
-        messages = self._count(name, len(wanted) - missing)
+        messages = self._count(name, read, len(wanted) - missing)
         on_step("counted")
         files = self._folder.sync(name)
         on_step("synced")
@@ -229,46 +244,19 @@ class QueueExport:
         if found is None or found.head > upto:
             return Range(after, upto), upto - after
         start = max(after, found.head - 1)
-        return Range(after, min(upto, start + self._settings.batch_messages)), start - after
+        return Range(after, min(upto, start + self._settings.most_messages)), start - after
 
-    def _write(self, snapshot: Snapshot, wanted: Range, name: str) -> None:
-        target = self._folder.data(name)
-        if not len(wanted):
-            target.mkdir(parents=True)
-            return
-        shape = sample_shape(snapshot.database, self._queue, wanted) if self._is_plain else None
-        try:
-            self._write_as(shape, snapshot, wanted, target)
-        except EtlError as error:
-            if SURPRISE not in str(error):
-                raise
-            # Rare enough to read the batch again, and to take no more chances in this run.
-            self._is_plain = False
-            shutil.rmtree(target, ignore_errors=True)
-            self._write_as(None, snapshot, wanted, target)
-
-    def _write_as(
-        self, shape: Shape | None, snapshot: Snapshot, wanted: Range, target: Path
-    ) -> None:
-        frame = read_range(
-            self._spark,
-            self._url,
-            snapshot.database,
-            self._queue,
-            wanted,
-            partitions=self._settings.connections,
-            snapshot=snapshot,
-            shape=shape,
-        )
-        with explained(place(self._url)):
-            # Where they come from is in the manifest, not in each row.
-            write_messages(frame.drop(*ORIGIN), target, shape.day if shape is not None else None)
-
-    def _count(self, name: str, expected: int) -> int:
-        """Rows in the files. A stream has no gaps: with fewer rows, something is wrong."""
+    def _count(self, name: str, read: int, expected: int) -> int:
+        """Rows in the files: those that were read. A stream has no gaps: with fewer rows than
+        offsets, something is wrong; of a classic queue, what is settled may be gone."""
         from pyarrow import parquet
 
         found: int = sum(parquet.read_metadata(path).num_rows for path in self._folder.files(name))
+        if found != read:
+            raise EtlError(
+                f"{self._folder.data(name)} has {found} messages, and {read} were read: not "
+                "published; see who else writes there, and run the export again"
+            )
         if found > expected or (self._queue.is_stream and found != expected):
             raise EtlError(
                 f"{self._folder.data(name)} has {found} messages, and {expected} were to be read: "

@@ -15,6 +15,7 @@ from spark_etl.database import Database, connected
 from spark_etl.queues import Queue, edges, find_queue, message_bytes, segments
 from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, join_statement
+from spark_etl.unpacking import SURPRISE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,11 +61,11 @@ ORIGIN: Final = ("vhost", "queue", "queue_id")
 MESSAGE_SCHEMA: Final = ", ".join(f"`{name}` {kind}" for name, _, kind in COLUMNS)
 SCHEMA: Final = f"vhost string, queue string, queue_id bigint, {MESSAGE_SCHEMA}"
 _TIMES: Final = ("enqueued_at", "not_before", "expires_at", "created_at")
-_IS_FINITE: Final = " AND ".join(f"coalesce(isfinite(m.{name}), true)" for name in _TIMES)
+IS_FINITE: Final = " AND ".join(f"coalesce(isfinite(m.{name}), true)" for name in _TIMES)
 
 # What PostgreSQL never leaves out, and what stands in for it in Spark, which must be told so: a
 # Parquet column that cannot be null is written without a level for each value.
-_ALWAYS: Final[dict[str, str]] = {
+ALWAYS: Final[dict[str, str]] = {
     "offset": "0L",
     "enqueued_at": "timestamp_micros(0)",
     "durable": "false",
@@ -81,20 +82,56 @@ _NOT_COPIED: Final = """(
         SELECT FROM howdah.message n WHERE n.queue_id = m.queue_id AND n."offset" = m."offset"
         AND n.segment_id > m.segment_id))"""
 
-# What a read by a shape says of a message that is not of that shape.
-SURPRISE: Final = "a message is not as the sample said"
+# What often is the same in all messages of a queue.
+_ALIKE: Final = (
+    "priority",
+    "durable",
+    "exchange",
+    "routing_key",
+    "content_type",
+    "content_encoding",
+    "reply_to",
+    "subject",
+    "app_id",
+    "user_id",
+    "publisher",
+    "form",
+)
 _SAMPLES: Final = 20
 _SAMPLE_ROWS: Final = 10
+
+
+def _same(name: str) -> str:
+    """The value that all have, as SQL writes it and as it is; else null."""
+    holds = f"count(*) = count(m.{name}) AND count(DISTINCT m.{name}) = 1"
+    value = f"min(m.{name}::text)"
+    return (
+        f"CASE WHEN {holds} THEN quote_literal({value}) END AS literal_{name}, "
+        f"CASE WHEN {holds} THEN {value} END AS same_{name}"
+    )
+
+
 _SHAPE: Final = f"""
     SELECT min((m.enqueued_at AT TIME ZONE 'UTC')::date) AS first,
            max((m.enqueued_at AT TIME ZONE 'UTC')::date) AS last,
            count(m.body_id) > 0 AS has_shared_bodies,
-           {", ".join(f"count(m.{name}) > 0 AS has_{name}" for name, _, _ in COLUMNS)}
+           max(greatest(octet_length(m.body), octet_length(m.native), pg_column_size(m.headers),
+               pg_column_size(m.deaths), pg_column_size(m.delivery))) AS largest,
+           {", ".join(f"count(m.{name}) > 0 AS has_{name}" for name, _, _ in COLUMNS)},
+           {", ".join(_same(name) for name in _ALIKE)}
     FROM unnest(?::int8[], ?::int8[]) AS r (low, high) CROSS JOIN LATERAL (
         SELECT * FROM howdah.message n
         WHERE n.queue_id = ? AND n."offset" > r.low AND n."offset" <= r.high
         ORDER BY n."offset" LIMIT {_SAMPLE_ROWS}) m
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A value as it is, in text, and as SQL writes it."""
+
+    text: str
+    literal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +142,8 @@ class Shape:
     columns: frozenset[str]  # all others are null
     day: date | None  # in UTC; None: several
     has_shared_bodies: bool
+    largest: int  # bytes of the largest value
+    same: Mapping[str, Same]  # what all have in common, by column
 
 
 def sample_shape(database: Database, queue: Queue, wanted: Range) -> Shape | None:
@@ -115,10 +154,16 @@ def sample_shape(database: Database, queue: Queue, wanted: Range) -> Shape | Non
     (row,) = database.fetch(_SHAPE, lows, highs, queue.id)
     if row["first"] is None or "infinity" in row["first"] + row["last"]:
         return None
-    used = {name for name, _, _ in COLUMNS if row[f"has_{name}"] or name in _ALWAYS}
+    used = {name for name, _, _ in COLUMNS if row[f"has_{name}"] or name in ALWAYS}
     is_one_day = row["first"] == row["last"]
     day = date.fromisoformat(row["first"]) if is_one_day else None
-    return Shape(frozenset({"body", *used}), day, row["has_shared_bodies"])
+    same = {
+        name: Same(row[f"same_{name}"], row[f"literal_{name}"])
+        for name in _ALIKE
+        if row[f"same_{name}"] is not None
+    }
+    columns = frozenset({"body", *used})
+    return Shape(columns, day, row["has_shared_bodies"], row["largest"] or 0, same)
 
 
 def read_queue(
@@ -188,50 +233,51 @@ def read_range(
     options["sessionInitStatement"] = join_statement(snapshot)
     size = message_bytes(database, queue, wanted.after, wanted.upto)
     options["fetchsize"] = str(fetch_rows(size))
-    only = segments(database, queue) if snapshot is not None else None
+    only = segments(database, queue, wanted) if snapshot is not None else None
     predicates = [
         f'"offset" > {part.after} AND "offset" <= {part.upto}' for part in wanted.split(partitions)
     ]
     address = options.pop("url")
-    table = source(queue, only, _wired(shape), _guard(shape))
+    table = source(queue, only, values(shape), guard(shape))
     frame = spark.read.jdbc(address, table, predicates=predicates, properties=options)
     refusal = (
-        SURPRISE
-        if shape is not None
-        else (
-            f"queue {queue.name} holds a message with an infinite timestamp, which no file can say"
-        )
+        f"queue {queue.name} holds a message with an infinite timestamp, which no file can say"
     )
-    finite = F.when(F.col("is_finite"), F.lit(True)).otherwise(
-        F.raise_error(F.lit(refusal)).cast("boolean")
-    )
-    return frame.where(finite).select(
+    return frame.where(plain_or_raise(SURPRISE if shape is not None else refusal)).select(
         F.lit(queue.vhost).alias("vhost"),
         F.lit(queue.name).alias("queue"),
         F.lit(queue.id).cast("bigint").alias("queue_id"),
-        *(_typed(name, kind) for name, _, kind in _chosen(shape)),
+        *(_typed(name, kind) for name, _, kind in chosen(shape)),
     )
 
 
-def _chosen(shape: Shape | None) -> list[tuple[str, str, str]]:
+def plain_or_raise(refusal: str) -> Column:
+    """A condition that stops the job where a message is not what the read relies on."""
+    from pyspark.sql import functions as F
+
+    refused = F.raise_error(F.lit(refusal)).cast("boolean")
+    return F.when(F.col("is_plain"), F.lit(True)).otherwise(refused)
+
+
+def chosen(shape: Shape | None) -> list[tuple[str, str, str]]:
     return [each for each in COLUMNS if shape is None or each[0] in shape.columns]
 
 
-def _wired(shape: Shape | None) -> dict[str, str]:
+def values(shape: Shape | None) -> dict[str, str]:
     """How each column travels. Text as bytes: Spark keeps text in UTF-8, and the driver would
     decode it into a Java string and encode it again."""
     found = {
-        name: f"textsend({sql})" if kind == "string" else sql for name, sql, kind in _chosen(shape)
+        name: f"textsend({sql})" if kind == "string" else sql for name, sql, kind in chosen(shape)
     }
     if shape is not None and not shape.has_shared_bodies:
         found["body"] = "m.body"
     return found
 
 
-def _guard(shape: Shape | None) -> str:
+def guard(shape: Shape | None) -> str:
     """Holds for each message that a shape is right about, and that a file can say."""
     if shape is None:
-        return _IS_FINITE
+        return IS_FINITE
     tests = [f"m.{name} IS NULL" for name, _, _ in COLUMNS if name not in shape.columns]
     if not shape.has_shared_bodies:
         tests.append("m.body_id IS NULL")
@@ -248,26 +294,31 @@ def _typed(name: str, kind: str) -> Column:
     from pyspark.sql import functions as F
 
     column = F.col(name).cast(kind)
-    return (F.coalesce(column, F.expr(_ALWAYS[name])) if name in _ALWAYS else column).alias(name)
+    return (F.coalesce(column, F.expr(ALWAYS[name])) if name in ALWAYS else column).alias(name)
 
 
 def source(
     queue: Queue,
     only: list[int] | None = None,
     columns: Mapping[str, str] | None = None,
-    guard: str = _IS_FINITE,
+    is_plain: str = IS_FINITE,
 ) -> str:
     """The table expression; PostgreSQL pulls it up, so that the range reaches the index."""
     wanted = columns or {name: sql for name, sql, _ in COLUMNS}
-    chosen = ", ".join(f'{sql} AS "{name}"' for name, sql in wanted.items())
-    conditions = [f"m.queue_id = {queue.id}", _NOT_COPIED]
+    selected = ", ".join(f'{sql} AS "{name}"' for name, sql in wanted.items())
+    return (
+        f"(SELECT {selected}, {is_plain} AS is_plain FROM howdah.message m "
+        f"WHERE {' AND '.join(conditions(queue, only))}) t"
+    )
+
+
+def conditions(queue: Queue, only: list[int] | None = None) -> list[str]:
+    """What is true of each message of the queue, once."""
+    found = [f"m.queue_id = {queue.id}", _NOT_COPIED]
     if only:
         # Constants: the planner leaves all other partitions out.
-        conditions.append(f"m.segment_id IN ({', '.join(map(str, only))})")
-    return (
-        f"(SELECT {chosen}, {guard} AS is_finite FROM howdah.message m "
-        f"WHERE {' AND '.join(conditions)}) t"
-    )
+        found.append(f"m.segment_id IN ({', '.join(map(str, only))})")
+    return found
 
 
 def fetch_rows(message_bytes: int) -> int:

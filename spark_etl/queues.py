@@ -10,6 +10,7 @@ from typing import Final
 
 from spark_etl.database import Database
 from spark_etl.errors import EtlError
+from spark_etl.ranges import Range
 
 _QUEUES: Final = "SELECT id, vhost, name, kind FROM howdah.queue WHERE vhost = ? ORDER BY name"
 _EDGES: Final = """
@@ -18,7 +19,13 @@ _EDGES: Final = """
         (SELECT m."offset" FROM howdah.message m WHERE m.queue_id = ? ORDER BY 1 DESC LIMIT 1)
             AS newest
 """
-_SEGMENTS: Final = "SELECT id FROM howdah.segment WHERE coalesce(queue_id, 0) = ? ORDER BY id"
+# A limit, so that each segment is asked by one probe of its index.
+_SEGMENTS: Final = """
+    SELECT s.id FROM howdah.segment s CROSS JOIN LATERAL (
+        SELECT FROM howdah.message m WHERE m.segment_id = s.id
+        AND m.queue_id = ? AND m."offset" > ? AND m."offset" <= ? LIMIT 1) m
+    WHERE coalesce(s.queue_id, 0) = ? ORDER BY s.id
+"""
 _AT: Final = """
     SELECT m."offset" AS first FROM howdah.message m
     WHERE m.queue_id = ? AND m.enqueued_at >= ?::timestamptz ORDER BY m."offset" LIMIT 1
@@ -76,9 +83,10 @@ def find_queue(database: Database, vhost: str, name: str) -> Queue:
     return find_queues(database, vhost, [name])[0]
 
 
-def count_queues(database: Database) -> int:
-    """The durable queues of all virtual hosts."""
-    return int(database.value("SELECT count(*) FROM howdah.queue"))
+def all_queues(database: Database) -> list[tuple[str, str]]:
+    """Virtual host and name of every durable queue."""
+    rows = database.fetch("SELECT vhost, name FROM howdah.queue ORDER BY vhost, name")
+    return [(row["vhost"], row["name"]) for row in rows]
 
 
 def edges(database: Database, queue: Queue) -> Edges | None:
@@ -87,10 +95,11 @@ def edges(database: Database, queue: Queue) -> Edges | None:
     return None if row["head"] is None else Edges(row["head"], row["newest"])
 
 
-def segments(database: Database, queue: Queue) -> list[int]:
-    """Segments that may hold messages of the queue, as of the database's snapshot."""
+def segments(database: Database, queue: Queue, wanted: Range) -> list[int]:
+    """Segments with messages of that range, as of the database's snapshot."""
     series = queue.id if queue.is_stream else 0
-    return [row["id"] for row in database.fetch(_SEGMENTS, series)]
+    rows = database.fetch(_SEGMENTS, queue.id, wanted.after, wanted.upto, series)
+    return [row["id"] for row in rows]
 
 
 def offset_at(database: Database, queue: Queue, moment: str) -> int | None:

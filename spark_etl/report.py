@@ -1,33 +1,40 @@
 """The page of `stats`: one file with its plots inside, which opens without a network.
 
-Answers for HTML and SVG. It must not know Spark or PostgreSQL: it is given rows.
+Answers for HTML and what is on the page. It must not know Spark or PostgreSQL: it is given rows.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from typing import Final
 
-_WIDTH: Final = 760
-_HEIGHT: Final = 120
-_MARGIN: Final = 46
+from spark_etl.plots import Axis, bars, curves, duration
+
 _STYLE: Final = """
+:root { --text: #1c2733; --faint: #5b6b7b; --line: #d5dce3; --back: #fff;
+  --c0: #1668a8; --c1: #c2571a; --c2: #8a2f6b; --c3: #3d7a2e; --c4: #77641c; --c5: #5b6b7b }
+@media (prefers-color-scheme: dark) { :root { --text: #dfe6ec; --faint: #97a6b4; --line: #36414d;
+  --back: #14191f; --c0: #5aa9e6; --c1: #ef8f52; --c2: #d67fb8; --c3: #86c06f; --c4: #cdb75a;
+  --c5: #97a6b4 } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c2733; background: #fff }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid #d5dce3 } td, th { padding: .15rem .8rem .15rem 0;
-  text-align: right } td:first-child, th:first-child { text-align: left }
-svg { width: 100%; height: auto } svg text { font-size: 11px; fill: #5b6b7b }
-.a { stroke: #1668a8; fill: none; stroke-width: 1.6 } .b { stroke: #c2571a; fill: none;
-  stroke-width: 1.6 } .c { stroke: #8a2f6b; fill: none; stroke-width: 1.6 }
-svg .name-a { fill: #1668a8 } svg .name-b { fill: #c2571a } svg .name-c { fill: #8a2f6b }
-.axis { stroke: #d5dce3 }
-@media (prefers-color-scheme: dark) { body { color: #dfe6ec; background: #14191f }
-  h2 { border-color: #36414d } svg text { fill: #97a6b4 } .axis { stroke: #36414d } }
+  color: var(--text); background: var(--back) }
+h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid var(--line); overflow-wrap: anywhere }
+a { color: inherit } .wide { overflow-x: auto } table { border-collapse: collapse; width: 100% }
+td, th { padding: .2rem 0 .2rem 1rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums }
+td:first-child, th:first-child { text-align: left; padding-left: 0; white-space: normal;
+  overflow-wrap: anywhere; min-width: 12rem }
+tr.empty, .faint { color: var(--faint) }
+svg { width: 100%; height: auto; margin-top: .6rem; display: block }
+svg text { font-size: 11px; fill: var(--faint) } svg .title { font-size: 12px; fill: var(--text) }
+.grid { stroke: var(--line); stroke-width: 1 }
+.curve { fill: none; stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round }
 """
+_COLOURS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,104 +53,118 @@ class Minute:
     dead_letters: dict[str, int]
 
 
-def page(rows: Sequence[Minute], made_at: datetime) -> str:
-    """The whole page."""
-    by_queue: dict[tuple[str, str], list[Minute]] = defaultdict(list)
-    for row in rows:
-        by_queue[row.vhost, row.queue].append(row)
-    sections = "".join(_section(key, found) for key, found in sorted(by_queue.items()))
+Key = tuple[str, str]  # virtual host and queue
+
+
+def page(rows: Sequence[Minute], made_at: datetime, queues: Iterable[Key] = ()) -> str:
+    """The whole page; of `queues`, those without a row are named as empty."""
+    found: dict[Key, list[Minute]] = {key: [] for key in queues}
+    for row in sorted(rows, key=lambda row: row.minute):
+        found.setdefault((row.vhost, row.queue), []).append(row)
+    by_queue = dict(sorted(found.items()))
+    axis = Axis.of([row.minute for row in rows])
+    sections = "".join(
+        _section(number, key, each, axis)
+        for number, (key, each) in enumerate(by_queue.items())
+        if each
+    )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Howdah: queues</title>'
-        f"<style>{_STYLE}</style><h1>Queues</h1><p>{len(by_queue)} queues, "
-        f"as of {made_at:%Y-%m-%d %H:%M} UTC.</p>{_summary(by_queue)}{sections}</html>\n"
+        f"<style>{_STYLE}{_colours()}</style><h1>Queues</h1>"
+        f'<p class="faint">{_counted(len(by_queue), "queue")}, as of {made_at:%Y-%m-%d %H:%M} UTC. '
+        f"{_reach(axis, bool(rows))}</p>{_summary(by_queue)}{sections}</html>\n"
     )
 
 
-def _summary(by_queue: dict[tuple[str, str], list[Minute]]) -> str:
-    lines = []
-    for key, rows in sorted(by_queue.items()):
-        deaths = sum(sum(row.dead_letters.values()) for row in rows)
-        slowest = max((row.p99_ms for row in rows if row.p99_ms is not None), default=None)
-        cells = (
-            f"{sum(row.messages for row in rows):,}",
-            f"{sum(row.bytes for row in rows):,}",
-            "" if slowest is None else f"{slowest:,.1f}",
-            f"{sum(row.redeliveries for row in rows):,}",
-            f"{deaths:,}",
-        )
-        lines.append(
-            f"<tr><td>{_name(key)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
-        )
-    heads = ("queue", "messages", "bytes", "worst p99 (ms)", "redeliveries", "dead letters")
+def _reach(axis: Axis, has_rows: bool) -> str:
+    if not has_rows:
+        return "There is nothing to show."
+    each = "minute" if axis.minutes == 1 else f"{axis.minutes} minutes, worst percentiles"
     return (
-        "<table><tr>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr>" + "".join(lines)
-        + "</table>"
-    )  # fmt: skip
+        f"Plots are from {axis.start:%Y-%m-%d %H:%M} to {axis.end:%Y-%m-%d %H:%M} UTC, "
+        f"one value for each {each}."
+    )
 
 
-def _section(key: tuple[str, str], rows: list[Minute]) -> str:
-    rows = sorted(rows, key=lambda row: row.minute)
-    reasons: dict[str, int] = defaultdict(int)
-    for row in rows:
-        for reason, count in row.dead_letters.items():
-            reasons[reason] += count
-    died = ", ".join(f"{escape(reason)} {count:,}" for reason, count in sorted(reasons.items()))
+def _summary(by_queue: dict[Key, list[Minute]]) -> str:
+    heads = ("queue", "messages", "bytes", "worst p99", "redeliveries", "dead letters")
+    lines = "".join(_line(n, key, rows) for n, (key, rows) in enumerate(by_queue.items()))
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    return f'<div class="wide"><table><tr>{head}</tr>{lines}</table></div>'
+
+
+def _line(number: int, key: Key, rows: list[Minute]) -> str:
+    if not rows:
+        nothing = "<td>0</td><td>0</td><td></td><td>0</td><td>0</td>"
+        return f'<tr class="empty"><td>{_name(key)}</td>{nothing}</tr>'
+    slowest = max((row.p99_ms for row in rows if row.p99_ms is not None), default=None)
+    cells = (
+        f"{sum(row.messages for row in rows):,}",
+        size(sum(row.bytes for row in rows)),
+        "" if slowest is None else duration(slowest),
+        f"{sum(row.redeliveries for row in rows):,}",
+        f"{sum(_deaths(rows).values()):,}",
+    )
+    told = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr><td><a href="#q{number}">{_name(key)}</a></td>{told}</tr>'
+
+
+def _section(number: int, key: Key, rows: list[Minute], axis: Axis) -> str:
     times = [row.minute for row in rows]
-    plots = _plot("messages a minute", times, {"a": [float(row.messages) for row in rows]})
+    deaths = _deaths(rows)
+    counts = {"": (0, [float(row.messages) for row in rows])}
+    plots = [bars("messages a minute", axis, times, counts)]
     if any(row.p50_ms is not None for row in rows):
-        percentiles = {
-            "a": [row.p50_ms for row in rows],
-            "b": [row.p95_ms for row in rows],
-            "c": [row.p99_ms for row in rows],
+        lines = {
+            "p50": (0, [row.p50_ms for row in rows]),
+            "p95": (1, [row.p95_ms for row in rows]),
+            "p99": (2, [row.p99_ms for row in rows]),
         }
-        names = {"a": "p50", "b": "p95", "c": "p99"}
-        plots += _plot("time in queue in ms", times, percentiles, names)
+        plots.append(curves("time in queue, logarithmic", axis, times, lines))
     if any(row.redeliveries for row in rows):
-        plots += _plot("redeliveries", times, {"b": [float(row.redeliveries) for row in rows]})
-    letters = f"<p>Dead letters: {died}.</p>" if died else ""
-    return f"<h2>{_name(key)}</h2>{letters}{plots}"
+        again = {"": (1, [float(row.redeliveries) for row in rows])}
+        plots.append(bars("redeliveries a minute", axis, times, again))
+    if deaths:
+        stacks = {
+            f"{reason} {total:,}": (
+                min(place, _COLOURS - 1),
+                [float(row.dead_letters.get(reason, 0)) for row in rows],
+            )
+            for place, (reason, total) in enumerate(deaths.most_common())
+        }
+        plots.append(bars("dead letters a minute, by reason", axis, times, stacks))
+    return f'<h2 id="q{number}">{_name(key)}</h2>{"".join(plots)}'
 
 
-def _name(key: tuple[str, str]) -> str:
+def _deaths(rows: list[Minute]) -> Counter[str]:
+    """By reason."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update(row.dead_letters)
+    return +found
+
+
+def _name(key: Key) -> str:
     vhost, queue = key
     return escape(queue if vhost == "/" else f"{vhost} {queue}")
 
 
-def _plot(
-    title: str,
-    times: Sequence[datetime],
-    lines: dict[str, list[float | None]] | dict[str, list[float]],
-    names: dict[str, str] | None = None,
-) -> str:
-    """Lines over time; a value that is not known leaves its line out there."""
-    first, last = times[0], times[-1]
-    span = max((last - first).total_seconds(), 1.0)
-    top = max((v for line in lines.values() for v in line if v is not None), default=0.0) or 1.0
-    paths = []
-    for style, values in lines.items():
-        points = [
-            f"{_MARGIN + (_WIDTH - _MARGIN) * (t - first).total_seconds() / span:.1f},"
-            f"{_HEIGHT - _HEIGHT * value / top:.1f}"
-            for t, value in zip(times, values, strict=True)
-            if value is not None
-        ]
-        if len(points) == 1:
-            x, _, y = points[0].partition(",")
-            paths.append(f'<circle class="{style}" cx="{x}" cy="{y}" r="3"/>')
-        else:
-            paths.append(f'<polyline class="{style}" points="{" ".join(points)}"/>')
-    return (
-        f'<svg viewBox="0 -20 {_WIDTH + 4} {_HEIGHT + 40}" role="img"><title>{title}</title>'
-        f'<text x="{_MARGIN}" y="-7">{title}{_legend(names or {})}</text>'
-        f'<line class="axis" x1="{_MARGIN}" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
-        f'<text x="0" y="6">{top:,.0f}</text><text x="0" y="{_HEIGHT}">0</text>'
-        f'<text x="{_MARGIN}" y="{_HEIGHT + 16}">{first:%m-%d %H:%M}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{last:%m-%d %H:%M}</text>'
-        f"{''.join(paths)}</svg>"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def size(count: float) -> str:
+    """Bytes, for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def _colours() -> str:
+    return "".join(
+        f".s{n} {{ stroke: var(--c{n}) }} svg .f{n} {{ fill: var(--c{n}) }}"
+        for n in range(_COLOURS)
     )
-
-
-def _legend(names: dict[str, str]) -> str:
-    """What each line is, in its colour."""
-    return "".join(f' <tspan class="name-{key}">{name}</tspan>' for key, name in names.items())

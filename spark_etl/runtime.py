@@ -27,6 +27,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Parquet pages carry checksums of their own; Hadoop's would be a second one, in a second file.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.log.level": "ERROR",
+    # What goes to a Python worker in one piece: so much stays in the processor's cache on its way.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
     # Else each task sorts its messages by day before it writes the first one.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.database import Database, connected
+from spark_etl.errors import EtlError, InterruptedReadError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,14 @@ def held_snapshot(spark: SparkSession, url: str) -> Iterator[Snapshot]:
     """A moment that lasts as long as the block."""
     with connected(spark, url) as database, database.transaction(is_frozen=True):
         database.execute(_LOCKS)
-        yield Snapshot(database.value("SELECT pg_export_snapshot()"), database)
+        try:
+            yield Snapshot(database.value("SELECT pg_export_snapshot()"), database)
+        except InterruptedReadError:
+            raise
+        except EtlError:
+            # With the moment lost, its readers know no more than that it is not there.
+            database.check()
+            raise
 
 
 def join_statement(snapshot: Snapshot | None) -> str:

@@ -240,22 +240,23 @@ def said_by_gateway(message: Message) -> tuple[object, ...]:
 
 
 async def test_a_message_that_no_sample_told_of_is_exported_with_all_it_has(
-    spark: SparkSession, house: House, tmp_path: Path
+    spark: SparkSession, house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Most columns are empty and left out by a guess; the guess is wrong for one message."""
     await house.stream("s")
-    await fill(house, 350)
+    await fill(house, 330)  # no place that a sample looks at
     house.vhost.publish(
-        Message(b"350", "", routing_key="s", properties=Properties(reply_to="me"), priority=1)
+        Message(b"330", "", routing_key="s", properties=Properties(reply_to="me"), priority=1)
     )
-    await fill(house, 351, 700)
+    await fill(house, 331, 700)
     out = tmp_path / "out"
     await run(spark, house.url, out, "s")
+    assert "a message is not as the sample said" in capsys.readouterr().err
     assert await exported(spark, out) == numbered(700)
     (row,) = await asyncio.to_thread(
         lambda: read_export(spark, out, "s").where("reply_to IS NOT NULL").collect()
     )
-    assert (row.offset, row.reply_to, row.priority) == (350, "me", 1)
+    assert (row.offset, row.reply_to, row.priority) == (330, "me", 1)
     (folder,) = out.glob("log=*/*")  # what the wrong guess had written is gone
     assert [p.name for p in folder.glob("day=*")] == ["day=2027-01-15"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_etl import java, jdbc_driver
+from spark_etl import database, java, jdbc_driver
 from spark_etl.connection import jdbc_options
 from spark_etl.errors import EtlSetupError
 from tests.postgres import execute
@@ -90,6 +90,18 @@ def test_a_missing_driver_names_the_command_to_run(
     monkeypatch.setenv("HOWDAH_CACHE_DIR", str(tmp_path))
     with pytest.raises(EtlSetupError, match="make setup-spark"):
         jdbc_driver.find_jdbc_jar()
+
+
+def test_a_session_whose_jars_lack_the_driver_says_what_to_give(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below spark-submit with --jars that name something else."""
+    monkeypatch.setattr(database, "DRIVER", "org.postgresql.Missing")
+    with (
+        pytest.raises(EtlSetupError, match="spark-submit --jars postgresql"),
+        database.connected(spark, "postgresql://127.0.0.1:1/db"),
+    ):
+        raise AssertionError("connected without a driver")
 
 
 def test_a_fetched_jar_with_another_hash_is_not_kept(

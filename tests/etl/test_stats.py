@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Verdict
+from spark_etl.plots import Axis, bars, curves, duration
 from spark_etl.report import Minute, page
 from spark_etl.snapshot import held_snapshot
 from spark_etl.stats import read_stats
@@ -143,15 +144,58 @@ async def settle_one(house: House, queue: str, verdict: Verdict) -> bool:
     return delivery is not None
 
 
+# --- the page
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def minute(queue: str, number: int, messages: int = 1, p99: float | None = None) -> Minute:
+    at = MOMENT + timedelta(minutes=number)
+    return Minute("/", queue, at, messages, 10 * messages, p99, p99, p99, 0, {})
+
+
 def test_the_page_stands_alone_and_shows_no_markup_of_a_name() -> None:
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [
-        Minute("/", "<b>", moment, 5, 10, 1.0, 2.0, 3.0, 1, {"expired": 2}),
-        Minute("/", "<b>", moment.replace(minute=1), 7, 10, None, None, None, 0, {}),
+        Minute("/", "<b>", MOMENT, 5, 10, 1.0, 2.0, 3.0, 1, {"<i>": 2}),
+        Minute("/", "<b>", MOMENT.replace(minute=1), 7, 10, None, None, None, 0, {}),
     ]
-    text = page(rows, moment)
+    text = page(rows, MOMENT, [("<u>", "empty")])
     assert "&lt;b&gt;" in text
-    assert "<b>" not in text
-    assert "expired 2" in text
-    assert text.count("<svg") == 3
-    assert not re.search(r"(src|href)=|https?://|@import|url\(", text)
+    assert "&lt;i&gt; 2" in text
+    assert not re.search("<[biu]>", text)
+    assert text.count("<svg") == 4
+    assert not re.search(r'src=|href="[^#]|https?://|@import|url\(', text)
+
+
+def test_a_queue_without_messages_is_on_the_page_and_has_no_plots() -> None:
+    text = page([minute("busy", 0)], MOMENT, [("/", "busy"), ("/", "idle")])
+    assert '<tr class="empty"><td>idle</td><td>0</td>' in text
+    assert text.count("<h2") == 1
+    nothing = page([], MOMENT, [("/", "idle")])
+    assert "1 queue, as of 2026-01-01 00:00 UTC. There is nothing to show." in nothing
+
+
+def test_all_plots_share_one_time_and_a_minute_without_messages_is_none() -> None:
+    axis = Axis.of([MOMENT, MOMENT + timedelta(minutes=9)])
+    times = [MOMENT, MOMENT + timedelta(minutes=5)]
+    assert axis.count == 10
+    drawn = bars("t", axis, times, {"": (0, [4.0, 4.0])})
+    assert drawn.count("z") == 2  # a bar each, and no line from one to the other
+    line = curves("t", axis, times, {"p50": (0, [4.0, 4.0])})
+    assert "L" not in line.partition("curve")[2].partition("/>")[0]
+
+
+def test_a_page_of_a_year_is_no_larger_than_one_of_a_day() -> None:
+    day = [minute("q", number, p99=1.0 + number % 7) for number in range(1440)]
+    year = [minute("q", number, p99=1.0 + number % 7) for number in range(0, 525_600, 30)]
+    assert len(page(year, MOMENT)) < 1.2 * len(page(day, MOMENT)) < 60_000
+    axis = Axis.of([each.minute for each in year])
+    assert (axis.count <= 360, axis.column(year[-1].minute) < axis.count) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0.25, "0.25 ms"), (830.4, "830 ms"), (1500, "1.5 s"), (60_000, "1 min"), (8.64e8, "10 d")],
+)
+def test_a_duration_is_said_in_its_own_unit(milliseconds: float, text: str) -> None:
+    assert duration(milliseconds) == text
