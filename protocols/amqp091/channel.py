@@ -196,6 +196,7 @@ class Channel:
 
     def release(self, verdict: Verdict) -> None:
         """Everything that it held goes back."""
+        self.pause()  # what one consumer gives back is not for another that is about to end
         if self.state is ChannelState.OPEN:
             self.state = ChannelState.CLOSED
         self.arrival = None

@@ -567,6 +567,8 @@ class Machine:
         self._settle_acked()
         channels, self.channels = self.channels, {}
         for channel in channels.values():
+            channel.pause()  # what one gives back is not for another that is about to end
+        for channel in channels.values():
             channel.release(verdict)
         if self.terms is not None:
             self.terms.vhost.release_owner(self._owner)

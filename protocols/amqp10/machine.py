@@ -9,7 +9,7 @@ Owns no socket and no clock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from protocols.amqp10 import engine as pn
@@ -362,6 +362,7 @@ class Machine:
         self.wake()
 
     async def _end_session(self, session: Handle) -> None:
+        _pause(link for link in self.links.values() if pn.session_of(link.handle) == session)
         for links in (self.links, self._failed):
             for handle, link in list(links.items()):
                 if pn.session_of(handle) == session:
@@ -469,6 +470,7 @@ class Machine:
         self._failed.clear()
         if self.is_failed:
             is_clean = False
+        _pause(links)
         for link in links:
             await self._release(link, is_closed=False, is_lost=not is_clean)
         self.coordinator.end()
@@ -480,6 +482,13 @@ class Machine:
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
         self.wake = _nothing
         del self.coordinator, self.releasing, self._owner
+
+
+def _pause(links: Iterable[Link]) -> None:
+    """They are about to end, and what one gives back is not for another of them."""
+    for link in links:
+        if isinstance(link, SENDERS):
+            link.pause()
 
 
 def _nothing() -> None:

@@ -390,9 +390,10 @@ class Client:
         self.deliverer.settle()
         if self._stored_sink is not None:
             self._stored_sink.leave(list(self.deliverer.outbound.in_flight.values()))
+        # What one of them gives back is not for another that is about to end.
         for consumer in self._consumers.values():
-            consumer.cancel()
-        self._queue_topics.cancel_all()
+            consumer.pause()
+        self._queue_topics.pause()
         self._return_unsent()
         for consumer in self._consumers.values():
             self.session.vhost.end_consumer(consumer, RELEASED)

@@ -271,11 +271,6 @@ class QueueTopics:
         if sink is not None:
             self._vhost.end_consumer(sink.consumer, RELEASED if is_clean else FAILED)
 
-    def cancel_all(self) -> None:
-        """No more of any; what the client has is still to be settled, or to come back."""
-        for sink in self._sinks.values():
-            sink.consumer.cancel()
-
     def close(self, *, is_clean: bool) -> None:
         for address in list(self._sinks):
             self.cancel(address, is_clean=is_clean)

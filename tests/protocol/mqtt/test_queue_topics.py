@@ -330,3 +330,21 @@ async def check_released(mqtt: Mqtt, name: str, queue: str, packet_id: int) -> N
         worker.send(PubComp(packet_id))
         await worker.acknowledge(second)
         assert await worker.hears_nothing()
+
+
+async def test_what_the_active_consumer_had_comes_first_to_the_next_one(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    name = fresh("single")
+    word = ("-a", "x-single-active-consumer=true")
+    assert shared_gateway.run("queue", "declare", name, *word).returncode == 0
+    queue = f"$queue/{name}"
+    async with mqtt.client() as publisher, mqtt.client() as waiting:
+        active = await mqtt.connected(properties=P(receive_maximum=2))
+        await active.subscribe(queue, 1)
+        await waiting.subscribe(queue, 1)
+        for i in range(5):
+            await publisher.publish(queue, b"%d" % i, 1)
+        assert [(await active.expect(Publish)).payload for _ in range(2)] == [b"0", b"1"]
+        active.abort()
+        assert [m.payload for m in await waiting.messages(5)] == [b"0", b"1", b"2", b"3", b"4"]

@@ -409,6 +409,34 @@ async def test_a_deleted_queue_cancels_its_consumers() -> None:
     assert talk.heard() == [BasicCancel("c", nowait=True)]
 
 
+# --- the end
+
+
+async def test_nothing_more_is_handed_out_to_a_channel_that_ends() -> None:
+    """What one consumer gives back makes room in the window that all of them share."""
+    talk = await Conversation().open()
+    await talk.say(QueueDeclare(0, "a"), QueueDeclare(0, "b"), BasicQos(0, 1, True))
+    await talk.say(BasicConsume(0, "a", "first"), BasicConsume(0, "b", "second"))
+    await talk.say(published("a"), published("b"))
+    talk.machine.lost()
+    for name, is_flagged in (("a", True), ("b", False)):
+        delivery = await talk.services.root.get(name)
+        assert delivery is not None
+        assert (name, delivery.redelivered, delivery.failures) == (name, is_flagged, is_flagged)
+
+
+async def test_the_loss_of_several_consumers_is_one_failure() -> None:
+    """What the first one had must not go through the hands of all."""
+    talk = await Conversation().open()
+    consumers = [BasicConsume(0, "q", tag) for tag in ("a", "b", "c")]
+    await talk.say(QueueDeclare(0, "q"), BasicQos(0, 1), *consumers, published("q"))
+    await talk.say(ChannelOpen(), BasicConsume(0, "q", "d"), channel=2)
+    talk.machine.lost()
+    delivery = await talk.services.root.get("q")
+    assert delivery is not None
+    assert delivery.failures == 1
+
+
 # --- permissions that change
 
 

@@ -353,3 +353,17 @@ async def test_many_empty_messages_are_too_much_for_a_transaction() -> None:
     )
     states = {state_of(fields) for fields in of(heard, DISPOSITION)}
     assert states == {0x34, 0x25}  # some are in it, the rest is rejected
+
+
+async def test_the_loss_of_several_links_is_one_failure(talk: Conversation) -> None:
+    """What the first one had must not go through the hands of all."""
+    await talk.attach("queue://q", 0, is_receiver=False)
+    await talk.say(transfer(0, 0, DATA))
+    talk.services.writer.commit()
+    for handle in range(1, 4):
+        await talk.attach("queue://q", handle, is_receiver=True)
+        await talk.say(flow(handle, 5))
+    await talk.machine.lost(is_clean=False)
+    delivery = await talk.services.root.get("q")
+    assert delivery is not None
+    assert delivery.failures == 1
