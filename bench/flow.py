@@ -155,7 +155,9 @@ class Sender(Client):
 
     def __init__(self, flow: Flow, sock: socket.socket, frames: Bytes) -> None:
         super().__init__(flow, sock)
+        self.send_times = Lateness(flow.spec, len(flow.senders))
         self._confirm_times = Lateness(flow.spec, len(flow.senders))
+        flow.send_times.append(self.send_times)
         flow.confirm_times.append(self._confirm_times)
         self.ring, self._length = frames.shape
         self._frames = memoryview(frames.tobytes())
@@ -227,6 +229,7 @@ class Flow:
         self.receivers: list[Receiver] = []
         self.delivery_times: list[Lateness] = []
         self.confirm_times: list[Lateness] = []
+        self.send_times: list[Lateness] = []  # how late the load itself was
         self.needs_confirms = spec.qos > 0 or spec.outstanding > 0
         self._started = 0.0
         self._burst = spec.burst
@@ -242,7 +245,7 @@ class Flow:
     async def run(self) -> float:
         """Seconds that it took."""
         started = self._started = time.perf_counter()
-        for each in [*self.delivery_times, *self.confirm_times]:
+        for each in [*self.delivery_times, *self.confirm_times, *self.send_times]:
             each.started = started
         self._stop_at = started + self.spec.seconds
         self._is_started = True
@@ -307,10 +310,15 @@ class Flow:
         if len(self.senders) == 1:
             count = min(due - sent, self.senders[0].room)
             if count > 0:
-                self.senders[0].send(count)
+                self._send(self.senders[0], count)
             return
         for number in range(sent, due):
-            self.senders[number % len(self.senders)].send(1)
+            self._send(self.senders[number % len(self.senders)], 1)
+
+    @staticmethod
+    def _send(sender: Sender, count: int) -> None:
+        sender.send_times.add(count)
+        sender.send(count)
 
     def _start_clock(self) -> None:
         """A thread's sleep is finer than the event loop's timer."""

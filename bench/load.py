@@ -51,6 +51,7 @@ async def run(spec: Spec) -> dict[str, object]:
         "percentiles": list(PERCENTILES),
         "delivery_seconds": percentiles(flow.delivery_times),
         "confirm_seconds": percentiles(flow.confirm_times),
+        "send_seconds": percentiles(flow.send_times),
     }
 
 

@@ -115,7 +115,7 @@ def latency_rows(results: Results, scenario: str) -> Iterator[tuple[str, ...]]:
     for broker, variant in results.keys(scenario):
         samples = results.of(scenario, broker, variant)
         rate = results.median(scenario, broker, variant, lambda s: s.rate) or 0.0
-        for what in ("confirm", "delivery"):
+        for what in ("send", "confirm", "delivery"):
             times = [getattr(sample, f"{what}_seconds") for sample in samples]
             if rate and times[0]:
                 middle = [median(each) for each in zip(*times, strict=True)]

@@ -35,6 +35,7 @@ class Sample:
     rate: float = 0.0  # messages a second that were asked for
     delivery_seconds: tuple[float, ...] = ()  # p50, p95, p99, p99.9, all
     confirm_seconds: tuple[float, ...] = ()
+    send_seconds: tuple[float, ...] = ()  # how late the load itself was: a part of the others
 
 
 @dataclass(frozen=True, slots=True)

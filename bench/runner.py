@@ -294,6 +294,7 @@ def measured(broker: Broker, scenario: str, spec: Spec) -> Sample:
         postgres_resident_bytes=theirs,
         delivery_seconds=tuple(figures["delivery_seconds"]),
         confirm_seconds=tuple(figures["confirm_seconds"]),
+        send_seconds=tuple(figures["send_seconds"]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from dataclasses import replace
 from typing import cast
 
@@ -255,3 +256,17 @@ async def test_an_amqp10_sender_keeps_to_its_credit(flow: Flow) -> None:
     sender.take(amqp10_load.frame(body))
     sender.send(50)
     assert sender.room == 20
+
+
+async def test_how_late_the_load_itself_was_is_counted_from_when_each_was_due() -> None:
+    paced = Flow(Spec(rate=10.0))
+    sender = Sender(paced, no_socket(), np.zeros((16, 8), np.uint8))
+    wire = on_wire(sender)
+    paced.senders.append(sender)
+    now = time.perf_counter()
+    paced._started = sender.send_times.started = now - 1.0
+    paced._send_due(now, 0)
+    assert len(wire.written) == 11 * 8
+    (late,) = sender.send_times.late
+    assert late[0] >= 1.0
+    assert late[0] - late[10] == pytest.approx(1.0)

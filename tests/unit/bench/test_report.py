@@ -12,7 +12,7 @@ from bench.__main__ import BEGIN, END, beside, chosen, put_between_marks
 from bench.guard import FLOORS, shares
 from bench.page import page
 from bench.profile import flame_graph, read, top
-from bench.report import markdown, text
+from bench.report import latency_rows, markdown, text
 from bench.results import Failure, Results, Sample, load, merged, save
 from bench.runner import LoadFailed, judge
 from bench.scenarios import SCENARIOS, TENTH
@@ -61,6 +61,23 @@ def test_time_to_confirm_is_judged_in_fsyncs() -> None:
     (verdict,) = judge([SCENARIOS["latency-amqp091"]], ours)
     assert verdict.value == pytest.approx(2.5)
     assert verdict.is_met
+
+
+def test_how_late_the_load_itself_was_stands_beside_the_times() -> None:
+    sample = Sample(
+        "latency-amqp091",
+        "howdah",
+        0,
+        TENTH,
+        rate=100.0,
+        send_seconds=(0.001,) * 5,
+        confirm_seconds=(0.002,) * 5,
+    )
+    rows = list(latency_rows(Results(samples=[sample]), "latency-amqp091"))
+    assert [(row[1], row[3]) for row in rows] == [
+        (f"send at {TENTH}", "1.00"),
+        (f"confirm at {TENTH}", "2.00"),
+    ]
 
 
 def test_the_page_loads_nothing_and_escapes_what_it_shows() -> None:
