@@ -4,6 +4,7 @@ bound, so that nobody fills the gateway's memory with ids."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from queue_core.counters import Counters
@@ -30,11 +31,12 @@ class Window:
     and not stored again. Where ids come faster than the budget allows for, the oldest are forgotten
     before their time."""
 
-    __slots__ = ("_budget", "_is_cut", "_name", "seconds", "seen")
+    __slots__ = ("_budget", "_coming", "_is_cut", "_name", "seconds", "seen")
 
     def __init__(self, seconds: float, budget: IdBudget | None = None, name: str = "") -> None:
         self.seconds = seconds
         self.seen: dict[str, float] = {}  # in the order of time
+        self._coming: set[str] = set()  # of messages that are still on their way to the disk
         self._budget = budget or IdBudget()
         self._name = name
         self._is_cut = False  # ids were forgotten before their time, and the log says so
@@ -64,9 +66,20 @@ class Window:
             return
         before = len(self.seen)
         self.seen[str(message_id)] = now
+        self._coming.add(str(message_id))
         self._budget.used += len(self.seen) - before
         if self._budget.used > self._budget.limit:
             self._cut()
+
+    def on_stored(self, message: Message) -> None:
+        """It has been committed."""
+        if self._coming:
+            self._coming.discard(str(message.properties.message_id))
+
+    def stored(self) -> Iterator[tuple[str, float]]:
+        """Ids of messages that are committed, and when they came: what may be written down apart
+        from them. After a crash, one that never was stored must not be taken for a repetition."""
+        return (each for each in self.seen.items() if each[0] not in self._coming)
 
     def holds(self, message: Message) -> bool:
         """Whether it, or what it repeats, is on record; a message without an id is."""
@@ -75,6 +88,7 @@ class Window:
 
     def forget(self, message: Message) -> None:
         """It was not stored after all."""
+        self.on_stored(message)
         if self.seen.pop(str(message.properties.message_id), None) is not None:
             self._budget.used -= 1
 

@@ -510,6 +510,12 @@ class ClassicQueue(CompetingQueue):
         log.pending += len(messages)
         return [(log, Entry(message, kept)) for message in messages]
 
+    def on_arrival(self, entries: list[Entry]) -> None:
+        if self.window is not None:
+            for entry in entries:
+                self.window.on_stored(entry.message)
+        super().on_arrival(entries)
+
     def _on_refused(self, entry: Entry) -> None:
         if self.window is not None and not entry.message.deaths:
             self.window.forget(entry.message)

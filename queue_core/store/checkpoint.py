@@ -68,4 +68,4 @@ def _settlement(
 def _ids(queue_id: int, queue: ClassicQueue) -> list[tuple[object, ...]]:
     if queue.window is None:
         return []
-    return [(queue_id, message_id, utc(at)) for message_id, at in queue.window.seen.items()]
+    return [(queue_id, message_id, utc(at)) for message_id, at in queue.window.stored()]

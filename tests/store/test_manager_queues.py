@@ -521,6 +521,22 @@ async def test_a_repetition_of_what_could_not_be_stored_is_refused(house: House)
     assert bodies(await house.drain()) == [b"stored"]
 
 
+async def test_an_id_is_written_down_apart_from_its_message_only_when_that_is_stored(
+    house: House,
+) -> None:
+    """A new generation of the journal copies the ids. One of a message that a crash then keeps from
+    the disk would make a repetition of the next, which is the only one there is."""
+    queue = await house.queue(deduplication_window=60_000)
+    assert queue.window is not None
+    house.vhost.publish(letter(b"1", properties=Properties(message_id="1")))
+    assert dict(queue.window.stored()) == {}
+    await house.flushed()
+    assert dict(queue.window.stored()) == {"1": house.clock()}
+    house.vhost.publish(letter(b"2", properties=Properties(message_id="2"), expires_at=1e12))
+    await house.flushed()
+    assert not queue.window._coming
+
+
 async def test_a_stream_delivers_no_message_before_its_time(house: House) -> None:
     await house.stream("q")
     inbox, _ = await house.consume("q")
