@@ -7,6 +7,7 @@ hears of the commit. Nothing here knows a protocol or SQL.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import (
@@ -35,6 +36,7 @@ PAGE_TOPICS: Final = 256  # read back at once
 PAGE_BYTES: Final = 4 * 1024 * 1024
 LARGEST_CACHED: Final = 16 * 1024
 CACHED_OVERHEAD: Final = 512  # bytes of Python objects around a value, however small that is
+PATIENCE: Final = 1.0  # seconds that a subscriber waits for values on their way to the table
 SWEEP_PAUSE: Final = 60.0  # seconds between two looks for expired ones
 SWEEP_STEP: Final = 5000  # topics looked at before others get their turn
 SWEEP_BREATH: Final = 0.01  # seconds until the next step
@@ -298,13 +300,14 @@ class Retained:
         whose queues are bound already. What was published before is waited for: it came too early
         for the subscriber to get otherwise. What is published from now on comes by itself, and an
         older value of its topic is left out, as that would come after it."""
-        tokens = filter_tokens(topic_filter)
-        if self._coming:
-            await self._catch_up()
+        tokens, now, matched = filter_tokens(topic_filter), next(self._numbers), 0
+        if self._coming and not await self._has_caught_up(now):
+            for kept in self._early(vhost, tokens, now):
+                matched += 1
+                yield kept
         index = self._indexes.get(vhost)
         if index is None:
             return
-        matched = 0
         for page in _pages(index.match(tokens)):
             for kept in await self._values(vhost, page):
                 if matched == limit:
@@ -312,15 +315,33 @@ class Retained:
                 matched += 1
                 yield kept
 
-    async def _catch_up(self) -> None:
-        """Until all that was published before now is in the table, or never will be."""
-        now = next(self._numbers)
-        await self._flushed()
+    async def _has_caught_up(self, now: int) -> bool:
+        """All that was published before is in the table, or never will be. False: the database is
+        away, and nobody has to wait for it who can be served without."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._flushed()
+        except TimeoutError:
+            return False
         while self._coming:
             oldest = next(iter(self._coming))
             if self._coming[oldest][0] > now:
-                return
+                break
             del self._coming[oldest]
+        return True
+
+    def _early(self, vhost: str, tokens: Tokens, now: int) -> list[Kept]:
+        """Values that match, and that are on their way to the table since before."""
+        index = TopicIndex()
+        for (name, topic), (number, record) in self._coming.items():
+            if name == vhost and number < now and record.message is not None:
+                index.put(topic, 0, None)
+        coming = [self._coming[vhost, node.topic or ""][1] for node in index.match(tokens)]
+        return [
+            Kept(each.message, each.qos, self._clock())
+            for each in coming
+            if each.message is not None and not _is_expired(each.message, self._clock())
+        ]
 
     async def _values(self, vhost: str, page: dict[str, int]) -> list[Kept]:
         found: dict[str, Kept] = {}

@@ -315,6 +315,21 @@ async def test_a_value_that_is_on_its_way_is_waited_for() -> None:
     assert await reading == [b"new"]
 
 
+async def test_nobody_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queue_core.retained.PATIENCE", 0)
+    writing = Writing()
+    retained = writing.retained()
+    for topic in ("b", "c"):
+        retained.committed([retained.record("/", Message(b"old", topic=topic), 1)])
+    writing.done.clear()  # and stays so
+    retained.record("/", Message(b"new", topic="b"), 1)
+    retained.record("/", Message(b"new", topic="other/b"), 1)
+    retained.record("/", Message(b"", topic="c"), 1)
+    retained.record("second", Message(b"new", topic="d"), 1)
+    found = [(kept.message.topic, kept.message.body) async for kept in retained.match("/", "+")]
+    assert found == [("b", b"new")]
+
+
 async def test_a_value_that_is_replaced_meanwhile_is_left_to_its_successor() -> None:
     writing = Writing()
     retained = writing.retained()
