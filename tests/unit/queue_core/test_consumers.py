@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.consumers import MOST_LINES, SharedCredit
+from queue_core.cursor import settle
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Scene
 
@@ -132,3 +133,12 @@ def test_what_comes_back_through_a_shared_window_is_the_next_to_go_out(verdict: 
     scene.cursor.settle(basket.open, verdict)
     scene.cursor.pump()
     assert basket.offsets == [0, 1, 0, 1]
+
+
+def test_what_comes_back_to_several_queues_is_there_before_their_window_opens() -> None:
+    scenes, window = [Scene(), Scene()], SharedCredit(2)
+    first, second = (scene.consume(shared=window)[0] for scene in scenes)
+    scenes[0].arrive(1)
+    scenes[1].arrive(3)
+    settle([*first.open, *second.open], RELEASED)
+    assert (first.offsets[:1], second.offsets[:2]) == ([0], [0, 0])
