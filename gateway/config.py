@@ -6,6 +6,7 @@ Answers for the contract with whoever runs the gateway. It must not act on any o
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -22,6 +23,12 @@ __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 
 KIB, MIB = 1024, 1024 * 1024
 LONGEST_KEEP_ALIVE: Final = 65_535  # seconds; MQTT writes it in two bytes
+# AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
+LONGEST_IDLE: Final = Duration(24 * 86_400)
+# PostgreSQL takes a value of up to 1 GB in a statement of up to 1 GB, and hangs up on more.
+LARGEST_MESSAGE: Final = Size(512 * MIB)
+# A host, or an IPv6 address in brackets, and a port; what has a colon too much is no host.
+_PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(?::(\d{1,5}))?", re.ASCII)
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +148,11 @@ class Auth(Section, frozen=True, kw_only=True):
 
 class Broker(Section, frozen=True, kw_only=True):
     max_message_size: Annotated[
-        Size, Meta(extra={"min": Size(KIB)}, description="largest message from any protocol")
+        Size,
+        Meta(
+            extra={"min": Size(KIB), "max": LARGEST_MESSAGE},
+            description="largest message from any protocol",
+        ),
     ] = Size(16 * MIB)
     max_transaction_size: Annotated[
         Size,
@@ -258,7 +269,10 @@ class Retained(Section, frozen=True, kw_only=True):
 class Amqp10(Section, frozen=True, kw_only=True):
     idle_timeout: Annotated[
         Duration,
-        Meta(description="silence after which a client is taken for dead; 0s: never"),
+        Meta(
+            extra={"max": LONGEST_IDLE},
+            description="silence after which a client is taken for dead; 0s: never",
+        ),
     ] = Duration(60)
     link_credit: Annotated[
         int, Meta(ge=1, le=65_536, description="messages a sender may have on their way to disk")
@@ -387,13 +401,29 @@ def _database_problems(config: Config) -> list[str]:
         return []
     problems = []
     # The value is not shown: it holds a password.
-    if urlsplit(url).scheme not in ("postgresql", "postgres"):
-        problems.append("database.url: expected postgresql://user:password@host:port/database")
+    if not _is_server_url(url):
+        problems.append(
+            "database.url: expected postgresql://user:password@host:port/database, with %40 for @, "
+            "%2F for / and so on in user and password"
+        )
     if config.postgres != Postgres():
         problems.append(
             "postgres: is for the private PostgreSQL, which database.url replaces: leave one out"
         )
     return problems
+
+
+def _is_server_url(url: str) -> bool:
+    """Whether its parts are what they seem to be: with a / or # in the password, the rest of it
+    would be taken for a database, and shown in messages."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if parts.scheme not in ("postgresql", "postgres") or parts.fragment or "@" in parts.path:
+        return False
+    places = [_PLACE.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
+    return all(found is not None and int(found[1] or 1) in range(1, 65_536) for found in places)
 
 
 def _listener_problems(listeners: Listeners) -> list[str]:

@@ -159,6 +159,8 @@ def _put(node: Node, path: KeyPath, value: Node) -> Node:
     """A tree with one value laid over it; a section that was switched off comes back."""
     if not path:
         return value
+    if node.children is None and node.content is not None:
+        return node  # no section at all: what was written there is to be complained about
     children = dict(node.children or {})
     below = children.get(path[0], Node({}, value.origin))
     children[path[0]] = _put(below, path[1:], value)

@@ -72,9 +72,11 @@ class Field:
         low, high = self.limits()
         if low is not None and high is not None:
             return f" from {low} to {high}"
+        if high is not None:
+            return f" of at most {high}"
         return f" of at least {low}" if low is not None else ""
 
-    def limits(self) -> tuple[object, object]:
+    def limits(self) -> tuple[float | None, float | None]:
         """The smallest and the largest value; None where there is no limit."""
         extra = self.meta.extra or {}
         return (
@@ -88,9 +90,10 @@ class Field:
             converted = msgspec.convert(value, self.annotation, dec_hook=decode_custom)
         except (msgspec.ValidationError, ValueError) as error:
             raise ValueError(str(error)) from None
-        low, _ = self.limits()
-        if isinstance(low, Size | Duration) and isinstance(converted, Size | Duration):
-            _require(float(converted) >= float(low))
+        if isinstance(converted, Size | Duration):
+            low, high = self.limits()
+            _require(low is None or converted >= low)
+            _require(high is None or converted <= high)
         return converted
 
 
@@ -108,7 +111,7 @@ def fields_of(section: type[msgspec.Struct]) -> Iterator[Field]:
 
 def decode_custom(kind: type, value: object) -> object:
     """msgspec's hook for the types that it does not know."""
-    if kind is Path and isinstance(value, str) and value:
+    if kind is Path and isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     if issubclass(kind, Size | Duration):
         return kind.parse(value)
@@ -120,7 +123,7 @@ _NO_META: Final = msgspec.Meta()
 
 def _require(holds: bool) -> None:
     if not holds:
-        raise ValueError("too small")
+        raise ValueError("too small or too large")
 
 
 def _origin(kind: object) -> object:

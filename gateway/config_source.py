@@ -71,6 +71,8 @@ def parse_yaml(text: str, origin: str, *, with_lines: bool) -> Node:
         raise ConfigError([f"{place}: not valid YAML: {error.problem}"]) from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{origin}: not valid YAML: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{origin}: nested too deeply, or within itself"]) from error
     finally:
         loader.dispose()
 

@@ -173,10 +173,16 @@ def server_error(error: BaseException) -> BaseException:
 def place_of(url: str) -> str:
     """Where a database is: what a message may show of its URL."""
     parts = urlsplit(url)
-    place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    hosts = parts.netloc.rpartition("@")[2] or "localhost"
+    place = f"{','.join(map(_with_port, hosts.split(',')))}{parts.path}"
     if isinstance(url, PrivateUrl):
         return f"the private PostgreSQL in data_dir ({place})"
     return f"database.url: {place}"
+
+
+def _with_port(host: str) -> str:
+    has_port = ":" in host.rpartition("]")[2]
+    return host if has_port else f"{host}:5432"
 
 
 def _is_private_outage(url: str, error: BaseException) -> bool:
@@ -204,6 +210,8 @@ def _way_out(error: BaseException) -> str:
                 "let a DBA run the output of `howdah migrate --sql` and GRANT howdah_gateway to "
                 "this user, or give it the right to create a schema and roles"
             )
+        case asyncpg.ReadOnlySQLTransactionError():
+            return "this server takes no writes: point database.url at the primary"
         case asyncpg.DiskFullError():
             return "the database's disk is full: make room there"
         case asyncpg.TooManyConnectionsError():

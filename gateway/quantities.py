@@ -24,6 +24,8 @@ _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _DURATION_PART: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _DURATION: Final = re.compile(f"(?:{_DURATION_PART})+", re.ASCII)
+LARGEST_SIZE: Final = 2**63 - 1  # PostgreSQL's bigint
+LONGEST_SECONDS: Final = 36_500 * 86_400  # a hundred years, which MQTT can still say in seconds
 
 
 class Size(int):
@@ -32,12 +34,15 @@ class Size(int):
     @classmethod
     def parse(cls, given: object) -> Self:
         """From a whole number or a text with a unit, else ValueError."""
-        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_SIZE:
             return cls(given)
         found = _SIZE.fullmatch(given.strip().lower()) if isinstance(given, str) else None
         if found is None or found.group(2) not in _SIZE_UNITS:
             raise ValueError("not a size")
-        return cls(round(float(found.group(1)) * _SIZE_UNITS[found.group(2)]))
+        count = float(found.group(1)) * _SIZE_UNITS[found.group(2)]
+        if count >= LARGEST_SIZE:
+            raise ValueError("not a size that anything has")
+        return cls(round(count))
 
     def __str__(self) -> str:
         for unit in ("TiB", "GiB", "MiB", "KiB"):
@@ -57,7 +62,10 @@ class Duration(float):
         if _DURATION.fullmatch(text) is None:
             raise ValueError("not a duration with its unit, such as 30s, 5m or 1h")
         parts = re.findall(_DURATION_PART, text)
-        return cls(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts))
+        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+        if seconds > LONGEST_SECONDS:
+            raise ValueError(f"longer than {LONGEST_SECONDS // 86_400}d")
+        return cls(seconds)
 
     def __str__(self) -> str:
         for unit in ("d", "h", "m", "s"):

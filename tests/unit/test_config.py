@@ -106,9 +106,9 @@ ENVIRONMENT = [
     pytest.param("HOWDAH_DATABASE__URL", "", "database.url", None, id="empty is null"),
     pytest.param(
         "HOWDAH_DATABASE__URL",
-        "postgresql://u:p: #x@h/d",
+        "postgresql://u:p: x@h/d",
         "database.url",
-        "postgresql://u:p: #x@h/d",
+        "postgresql://u:p: x@h/d",
         id="text is not YAML",
     ),
     pytest.param(
@@ -137,6 +137,21 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
     assert config.listeners.mqtt is not None
     assert (config.listeners.mqtt.host, config.listeners.mqtt.port) == ("localhost", 1999)
     assert config.listeners.amqp is None
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "place"),
+    [
+        pytest.param("broker: 5", {}, "howdah.yaml:1", id="in the file"),
+        pytest.param("", {"HOWDAH_BROKER": "5"}, "environment HOWDAH_BROKER", id="in a variable"),
+    ],
+)
+def test_a_key_in_the_environment_hides_no_wrong_section(
+    tmp_path: Path, text: str, environ: dict[str, str], place: str
+) -> None:
+    assert problems(tmp_path, text, {**environ, "HOWDAH_BROKER__MAX_QOS": "1"}) == [
+        f"{place}: broker: expected a section with keys, got 5"
+    ]
 
 
 def test_a_key_in_the_environment_brings_back_a_listener_that_was_off(tmp_path: Path) -> None:
@@ -194,12 +209,32 @@ WRONG = [
     (
         "broker: {max_message_size: huge}",
         "broker.max_message_size",
-        "a size such as 16MiB of at least 1KiB, got 'huge'",
+        "a size such as 16MiB from 1KiB to 512MiB, got 'huge'",
     ),
     (
         "broker: {max_message_size: 1}",
         "broker.max_message_size",
-        "a size such as 16MiB of at least 1KiB, got 1",
+        "a size such as 16MiB from 1KiB to 512MiB, got 1",
+    ),
+    (
+        "broker: {max_message_size: 1GiB}",
+        "broker.max_message_size",
+        "a size such as 16MiB from 1KiB to 512MiB, got '1GiB'",
+    ),
+    (
+        f"storage: {{cache_bytes: {'9' * 400}MiB}}",
+        "storage.cache_bytes",
+        f"a size such as 16MiB of at least 1MiB, got '{'9' * 56}...",
+    ),
+    (
+        "amqp10: {idle_timeout: 50d}",
+        "amqp10.idle_timeout",
+        "a duration such as 30s of at most 24d, got '50d'",
+    ),
+    (
+        "storage: {segment_age: 36501d}",
+        "storage.segment_age",
+        "a duration such as 30s of at least 1s, got '36501d'",
     ),
     (
         "storage: {segment_age: 30}",
@@ -209,6 +244,7 @@ WRONG = [
     ("log: {level: loud}", "log.level", "one of debug, info, warning, error, got 'loud'"),
     ("auth: {guest: maybe}", "auth.guest", "true or false, or null, got 'maybe'"),
     ("data_dir: ''", "data_dir", "a path, got ''"),
+    ('data_dir: "a\\0b"', "data_dir", r"a path, got 'a\x00b'"),
     ("session: 7", "session", "a section with keys, got 7"),
     ("broker: null", "broker", "a section with keys, got null"),
     (
@@ -274,6 +310,8 @@ def test_variables_that_are_no_keys_of_ours_are_left_alone(variable: str) -> Non
         ("broker: {max_qos: 1, max_qos: 2}", "howdah.yaml:1: max_qos: is given twice"),
         ("- 1\n- 2", "howdah.yaml: expected sections with keys"),
         ("1: 2", "howdah.yaml:1: expected a name, got 1"),
+        ("a: &a {b: *a}", "howdah.yaml: nested too deeply, or within itself"),
+        ("a: " + "[" * 5000, "howdah.yaml: nested too deeply, or within itself"),
     ],
 )
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -285,11 +323,28 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "missing.yaml", {})
 
 
+NO_SERVER = (
+    "database.url: expected postgresql://user:password@host:port/database, with %40 for @, %2F for "
+    "/ and so on in user and password"
+)
 ACROSS = [
     pytest.param(
         "database: {url: 'mysql://u:secret@h/d'}",
-        "database.url: expected postgresql://user:password@host:port/database",
+        NO_SERVER,
         id="not PostgreSQL, and the password is not shown",
+    ),
+    *(
+        pytest.param(f"database: {{url: 'postgresql://{rest}'}}", NO_SERVER, id=f"no URL: {rest}")
+        for rest in (
+            "h:abc/d",
+            "h:99999/d",
+            "h:0/d",
+            "[::1/d",
+            "u:se/cret@h/d",
+            "u:12/34@h/d",
+            "u:12#34@h/d",
+            "h1:1,h2:x/d",
+        )
     ),
     pytest.param(
         "database: {url: 'postgresql://h/d'}\npostgres: {bin_dir: /x}",
@@ -328,6 +383,25 @@ ACROSS = [
         id="a buffer too small for one message",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "",
+        "/d",
+        "h",
+        "u:p%2Fw@h:5433/d",
+        "u:p@w@h/d",
+        "[::1]:5432/d",
+        "h1:1,h2:2/d?target_session_attrs=primary",
+        "/d?host=/run/postgresql",
+        "%2Frun%2Fpostgresql/d",
+    ],
+)
+def test_a_database_may_be_named_as_libpq_has_it(tmp_path: Path, rest: str) -> None:
+    url = f"postgresql://{rest}"
+    assert load(tmp_path, f"database: {{url: '{url}'}}").database.url == url
 
 
 @pytest.mark.parametrize(("text", "problem"), ACROSS)

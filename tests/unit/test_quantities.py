@@ -24,7 +24,13 @@ def test_a_size_is_a_number_of_bytes(written: object, count: int) -> None:
     assert Size.parse(written) == count
 
 
-@pytest.mark.parametrize("written", ["", "big", "16 parsecs", "-1", -1, True, None, 1.5, "16M iB"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "big", "16 parsecs", "-1", -1, True, None, 1.5, "16M iB"),
+        *(2**63, "8388608TiB", "9" * 400),
+    ],
+)
 def test_anything_else_is_no_size(written: object) -> None:
     with pytest.raises(ValueError, match="not a size"):
         Size.parse(written)
@@ -41,6 +47,13 @@ def test_a_duration_is_a_number_of_seconds(written: str, seconds: float) -> None
 @pytest.mark.parametrize("written", ["", "30", 30, "soon", "s", "-1s", None, "5 minutes"])
 def test_a_bare_number_is_no_duration(written: object) -> None:
     with pytest.raises(ValueError, match="not a duration"):
+        Duration.parse(written)
+
+
+@pytest.mark.parametrize("written", ["36501d", "876000h1s", f"{'9' * 400}s"])
+def test_a_duration_ends_after_a_hundred_years(written: str) -> None:
+    assert Duration.parse("36500d") == 3_153_600_000.0
+    with pytest.raises(ValueError, match="longer than 36500d"):
         Duration.parse(written)
 
 
