@@ -62,7 +62,7 @@ class Vhost:
         self.name = name
         self.router: Router[Queue] = Router()
         self.queues: dict[str, Queue] = {}
-        self._owned: dict[int, list[Queue]] = {}  # exclusive queues by their connection
+        self._owned: dict[int, dict[str, Queue]] = {}  # exclusive queues by their connection
         self.house = house(self)
         self.writer = writer
         self._keeper = keeper
@@ -218,7 +218,7 @@ class Vhost:
             if spec.kind is QueueKind.EPHEMERAL:
                 queue = EphemeralQueue(spec, self.house, owner if spec.exclusive else None)
                 if spec.exclusive:
-                    self._owned.setdefault(id(owner), []).append(queue)
+                    self._owned.setdefault(id(owner), {})[queue.name] = queue
             else:
                 queue = await self._stored.create(self, spec, created_by)
             self.add_queue(queue)
@@ -293,6 +293,8 @@ class Vhost:
     def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
         queue.is_deleted = True
         del self.queues[queue.name]
+        if queue.owner is not None:
+            self._owned.get(id(queue.owner), {}).pop(queue.name, None)
         removal = self.router.unregister_queue(queue.name)
         if isinstance(queue, StreamQueue):
             queue.end_cursors(lambda cursor: cursor.end(reason))
@@ -469,7 +471,7 @@ class Vhost:
 
     def release_owner(self, owner: object) -> None:
         """A connection ended: its exclusive queues go with it."""
-        for queue in self._owned.pop(id(owner), ()):
+        for queue in self._owned.pop(id(owner), {}).values():
             if not queue.is_deleted:
                 gone = QueueNotFound(f"queue '{queue.name}' ended with its owner")
                 self._forget_queue(queue, gone)

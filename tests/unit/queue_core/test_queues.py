@@ -140,5 +140,18 @@ async def test_a_queue_that_is_used_all_the_time_needs_one_appointment() -> None
     assert queue.is_deleted
 
 
+async def test_nothing_is_remembered_of_exclusive_queues_that_are_deleted() -> None:
+    """A client may make one for each of its requests."""
+    world, owner = World(), object()
+    for number in range(3):
+        spec = QueueSpec.parse(f"q{number}", durable=False, exclusive=True)
+        await world.vhost.declare_queue(spec, owner)
+    await world.vhost.delete_queue("q0", owner=owner)
+    assert [list(queues) for queues in world.vhost._owned.values()] == [["q1", "q2"]]
+    world.vhost.release_owner(owner)
+    assert not world.vhost._owned
+    assert not world.vhost.queues
+
+
 def appointments(agenda: Agenda) -> int:
     return len(agenda._heap)
