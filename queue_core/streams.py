@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.cursor import HIDDEN, Cursor
-from queue_core.errors import InvalidArgument, QueueNotFound, ResourceLocked
+from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.queues import Appends, House, QueueCounts
 from queue_core.ready import FifoReady, Ready, Source
 from queue_core.settled import Settled
 from queue_core.specs import QueueSpec, is_storable
+
+MOST_GROUPS: Final = 10_000  # of one stream: each is remembered for as long as the stream is
 
 
 class StreamSource(Source, Protocol):
@@ -85,7 +87,7 @@ class StreamQueue:
         asked for."""
         if spec.group is None:
             return await self._find(spec.start)
-        check_group(self.name, spec.group)
+        self._check_group(spec.group)
         settled = self._groups.get(spec.group)
         return await self._find(spec.start) if settled is None else settled.floor
 
@@ -98,6 +100,19 @@ class StreamQueue:
             cursor = self._cursors[spec.group] = self._open(spec.group, settled, is_kept=True)
             self.house.journal.note(cursor)
         return cursor
+
+    def _check_group(self, group: str) -> None:
+        """Its name goes into the journal, with everybody else's rows, and stays."""
+        if not is_storable(group) or len(group) > 255:
+            raise InvalidArgument(
+                f"stream '{self.name}': the name of a consumer group is text of up to 255 "
+                "characters, without NUL"
+            )
+        if group not in self._groups and len(self._groups) >= MOST_GROUPS:
+            raise LimitExceeded(
+                f"stream '{self.name}' has {MOST_GROUPS} consumer groups, which is the limit; use "
+                "one of them again, or read without a group"
+            )
 
     def on_retention(self) -> None:
         """The oldest went: nobody waits for it any more."""
@@ -161,7 +176,7 @@ class StreamQueue:
             )
         cursor = self._cursors.get(group)
         if cursor is None:
-            check_group(self.name, group)
+            self._check_group(group)
             settled = self._groups.setdefault(group, Settled())
             cursor = self._open(group, settled, is_kept=True)
             self.log.cursors.remove(cursor)
@@ -222,12 +237,3 @@ class StreamQueue:
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
         """Never: a stream requeues nothing."""
-
-
-def check_group(stream: str, group: str) -> None:
-    """Its name goes into the journal, with everybody else's rows."""
-    if not is_storable(group) or len(group) > 255:
-        raise InvalidArgument(
-            f"stream '{stream}': the name of a consumer group is text of up to 255 characters, "
-            "without NUL"
-        )

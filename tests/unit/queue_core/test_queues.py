@@ -8,7 +8,7 @@ import pytest
 
 from queue_core.agenda import Agenda
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Position
-from queue_core.errors import CoreError, QueueNotFound
+from queue_core.errors import CoreError, LimitExceeded, QueueNotFound
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.outcomes import Published
@@ -124,6 +124,24 @@ async def test_nobody_consumes_from_a_stream_that_went_while_its_place_was_looke
     with pytest.raises(QueueNotFound):
         await coming
     assert not stream.log.cursors
+
+
+async def test_a_stream_has_so_many_groups_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queue_core.streams.MOST_GROUPS", 2)
+    world = World()
+    spec = QueueSpec.parse("s", {"x-queue-type": "stream"})
+    log = Log(1, 5, is_stream=True)
+    stream = StreamQueue(spec, world.vhost.house, log, Slow())
+    for group in ("a", "b", "a"):
+        consumer = await stream.consume(Broken(), ConsumerSpec(group=group))
+        consumer.close()
+        stream.on_consumer_gone()
+    with pytest.raises(LimitExceeded, match="read without a group"):
+        await stream.consume(Broken(), ConsumerSpec(group="c"))
+    with pytest.raises(LimitExceeded):
+        stream.commit_cursor("c", 1)
+    await stream.consume(Broken(), ConsumerSpec())
+    assert sorted(stream.groups()) == ["a", "b"]
 
 
 async def test_a_queue_that_is_used_all_the_time_needs_one_appointment() -> None:
