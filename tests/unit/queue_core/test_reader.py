@@ -50,6 +50,11 @@ class PlainReader(Reader):
         return [Entry(Message(bytes(SIZE), ""), offset=offset) for offset, _ in rows]
 
 
+def reading(shelf: Any) -> tuple[Reader, Any]:
+    """A reader, and the log that it reads."""
+    return PlainReader(shelf, SimpleNamespace(), Counters()), shelf  # type: ignore[arg-type]
+
+
 ROOMS = pytest.mark.parametrize("room", [1, 150, 350, 10_000])
 SHELVES = pytest.mark.parametrize(
     "shelf",
@@ -69,9 +74,7 @@ async def test_nothing_is_passed_over_where_a_chunk_is_cut(
     monkeypatch: pytest.MonkeyPatch, shelf: Shelf, room: int
 ) -> None:
     monkeypatch.setattr(reader, "CHUNK_BYTES", room)
-    pool: Any = shelf
-    plain = PlainReader(pool, SimpleNamespace(), Counters())  # type: ignore[arg-type]
-    log: Any = shelf
+    plain, log = reading(shelf)
     found: list[int] = []
     while len(found) < 8:
         start = found[-1] + 1 if found else 0
@@ -87,9 +90,7 @@ async def test_single_offsets_are_read_in_chunks_that_pass_over_nothing(
     monkeypatch: pytest.MonkeyPatch, shelf: Shelf, room: int
 ) -> None:
     monkeypatch.setattr(reader, "CHUNK_BYTES", room)
-    pool: Any = shelf
-    plain = PlainReader(pool, SimpleNamespace(), Counters())  # type: ignore[arg-type]
-    log: Any = shelf
+    plain, log = reading(shelf)
     wanted, found = [0, 2, 3, 5, 6, 9], list[int]()
     while entries := await plain.read_offsets(log, wanted):
         offsets = [entry.offset for entry in entries]
