@@ -168,6 +168,10 @@ def _print_roll(roll: Roll) -> None:
         if not granted:
             rows.append((name, ways, tags, "-", "-", "-", "-"))
     print_table(("user", "login", "tags", "vhost", "configure", "write", "read"), rows)
+    rules = [(*key, rule.write, rule.read) for key, rule in sorted(roll.topic_permissions.items())]
+    if rules:
+        print()
+        print_table(("user", "vhost", "topic exchange", "write", "read"), rules)
 
 
 def _ways(user: User) -> str:

@@ -303,7 +303,8 @@ def test_users_are_made_granted_listed_and_removed(shared_gateway: GatewayProces
     rule = ("--topic-exchange", "amq.topic", "--write", "^plant\\.")
     answer(run("user", "grant", "ada", *rule))
     table = answer(run("user", "list"))
-    (row,) = [line.split() for line in table.splitlines() if line.startswith("ada")]
+    row, topics = [line.split() for line in table.splitlines() if line.startswith("ada")]
+    assert topics == ["ada", "/", "amq.topic", "^plant\\.", ".*"]
     assert row[:6] == ["ada", "password,scram", "monitoring", "/", "^ada-", ".*"]
     users = {user["name"]: user for user in json.loads(answer(run("user", "list", "--json")))}
     assert users["ada"]["has_password"] is True
