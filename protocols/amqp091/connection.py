@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._is_scheduled = False
         self._is_leaving = False
         self._is_lost = False
+        self._has_said_all = False  # our half of the connection is closed
         self._is_held = False  # not reading, because the core is behind
         self._is_resting = False  # not reading for a moment, because a queue grows
         self._has_room = asyncio.Event()  # cleared while the client does not read its answers
@@ -76,6 +77,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._has_heard = True
+        if self._machine.is_garbled:
+            return
         try:
             command = self._machine.receive(data)
         except Exception as error:
@@ -257,7 +260,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         data = self._output.take()
-        if data and not self._is_lost:
+        if data and not self._is_lost and not self._has_said_all:
             self._has_spoken = True
             self._transport.write(data)
 
@@ -317,7 +320,12 @@ class Connection(asyncio.Protocol):
             self._is_leaving = True
             self._timer.cancel()
             self._timer = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
-        if self._machine.state is State.CLOSED:
+        if self._machine.is_garbled and self._transport.can_write_eof():
+            # The client is still sending. To close now would make TCP reset the connection, and
+            # take our words with it: what comes is thrown away until it has read them.
+            self._has_said_all = True
+            self._transport.write_eof()
+        elif self._machine.state is State.CLOSED:
             self._transport.close()
 
     def _on_bug(self, error: Exception) -> None:

@@ -55,7 +55,8 @@ def split(buffer: bytes, position: int, frame_max: int) -> Frame | None:
         raise _unknown(kind)
     if size > frame_max - OVERHEAD:
         raise FrameError(
-            f"a frame of {size + OVERHEAD} bytes; {frame_max} is the negotiated maximum"
+            f"a frame of {size + OVERHEAD} bytes; {frame_max} is the negotiated maximum, which the "
+            "headers of a message must fit into"
         )
     start = position + FRAME_START.size
     end = start + size

@@ -121,6 +121,7 @@ class Machine:
         self.output = output
         self.channels: dict[int, Channel] = {}
         self.has_published = False  # since somebody last looked
+        self.is_garbled = False  # nothing that still comes can be understood
         self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
         self.terms: Terms | None = None  # once it is open
         self.identity: Identity | None = None
@@ -163,8 +164,10 @@ class Machine:
                 break
             except FrameError as error:
                 self._counters.connection_errors += 1
+                self._log_failure(self._number, error)
                 self.close(error.code, error.text)
                 self.state = State.CLOSED
+                self.is_garbled = True
             except Amqp091Error as error:
                 self._fail(self._number, error)
             except CoreError as error:
@@ -520,13 +523,7 @@ class Machine:
 
     def _fail(self, number: int, error: Amqp091Error) -> None:
         channel = self.channels.get(number)
-        log.info(
-            "%s of user '%s', channel %d: %s",
-            self._peer.host,
-            "" if self.identity is None else self.identity.name,
-            number,
-            reply_text(error.code, error.text),
-        )
+        self._log_failure(number, error)
         if error.ends_connection or channel is None or channel.state is not ChannelState.OPEN:
             self._counters.connection_errors += 1
             self.close(error.code, error.text, self._index)
@@ -536,6 +533,15 @@ class Machine:
         channel.fail(error, self._index)
         self._settle_acked()
         channel.release(RELEASED)
+
+    def _log_failure(self, number: int, error: Amqp091Error) -> None:
+        log.info(
+            "%s of user '%s', channel %d: %s",
+            self._peer.host,
+            "" if self.identity is None else self.identity.name,
+            number,
+            reply_text(error.code, error.text),
+        )
 
     def close(self, code: ReplyCode, text: str, index: int = 0) -> None:
         """Ends the connection with the protocol's own words; over when the client has answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from protocols.amqp091 import connection
 from protocols.amqp091.codec import method_frame
-from protocols.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER
+from protocols.amqp091.frames import FRAME_START, HEADER, HEARTBEAT, PROTOCOL_HEADER
 from protocols.amqp091.methods import (
     BasicAck,
     BasicConsume,
@@ -18,6 +19,7 @@ from protocols.amqp091.methods import (
     BasicDeliver,
     BasicGet,
     BasicGetOk,
+    BasicPublish,
     BasicRecover,
     ChannelOpen,
     ConfirmSelect,
@@ -230,6 +232,25 @@ async def test_an_oversize_frame_before_tuning_is_refused() -> None:
         assert isinstance(refusal, ConnectionClose)
         assert refusal.reply_code == 501
         assert await client.is_ended()
+
+
+async def test_who_sends_headers_that_fill_more_than_a_frame_hears_why_and_so_does_the_operator(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Although most of the frame was not read yet: a reset would have swallowed the reason."""
+    caplog.set_level(logging.INFO, "protocols.amqp091")
+    async with listening() as listener:
+        client = await (await listener.client()).open()
+        client.send(BasicPublish(0, "", "q"), FRAME_START.pack(HEADER, 1, 8_000_000))
+        client.send(bytes(8_000_000))
+        await client.writer.drain()
+        refusal = await client.hear()
+        assert isinstance(refusal, ConnectionClose)
+        assert refusal.reply_code == 501
+        assert "8000008 bytes; 131072 is the negotiated maximum" in refusal.reply_text
+        assert await client.is_ended()
+    assert "of user 'ann', channel" in caplog.text
+    assert "FRAME_ERROR - a frame of 8000008 bytes" in caplog.text
 
 
 async def test_what_a_lost_connection_was_about_to_make_is_not_left_behind() -> None:
