@@ -38,14 +38,20 @@ class Releasing:
         return len(self._waiting)
 
     async def recall(self, asked: Attach) -> Supply | None:
-        """What a receiver of that name left behind, if it asks for the same."""
+        """What a receiver of that name left behind, if it asks for the same, and may still read it.
+        Raises AccessRefused."""
         for session in (asked.session, None):
             supply = self._waiting.pop((asked.name, session), None)
             if supply is None:
                 continue
-            if asked.source.address in (None, supply.address) and not asked.source.is_dynamic:
+            terms, right = self._machine.terms, supply.right
+            loss = None if right is None else terms.auth.loss(terms.identity, right)
+            is_same = asked.source.address in (None, supply.address)
+            if is_same and not asked.source.is_dynamic and loss is None:
                 return supply
             await self._delete(supply.queue)
+            if loss is not None:
+                raise loss
         return None
 
     async def release(self, link: Link, *, is_closed: bool, is_lost: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from protocols.amqp10 import lifetimes
 from protocols.amqp10.lifetimes import nodes_of
 from protocols.amqp10.types import Described, Symbol, UInt, ULong
+from queue_core.auth import Action
 from tests.protocol.amqp10.wire import (
     ATTACH,
     BEGIN,
@@ -147,6 +148,18 @@ async def test_a_detached_subscription_waits_for_its_session_to_end(talk: Conver
     await talk.say(frame(0, DETACH, [UInt(1), False]))
     assert live_queues(talk)
     await talk.say(frame(0, END, []))
+    assert not live_queues(talk)
+
+
+async def test_a_detached_subscription_is_not_taken_up_by_who_may_not_read_it_any_more(
+    talk: Conversation,
+) -> None:
+    await talk.say(subscription(1, None))
+    await talk.say(frame(0, DETACH, [UInt(1), False]))
+    talk.services.rules.forbidden.add((Action.READ, "amq.topic"))
+    talk.services.auth._answers.clear()
+    (detached,) = of(await talk.say(subscription(1, None)), DETACH)
+    assert detached[2].value[0] == "amqp:unauthorized-access"
     assert not live_queues(talk)
 
 
