@@ -27,7 +27,7 @@ from gateway.commands import (
     users,
     vhosts,
 )
-from gateway.commands.command import CommandError, add_command
+from gateway.commands.command import CommandError, add_command, refuse_bytes
 from gateway.config import Config, ConfigError, load_config
 from gateway.database import DatabaseError
 from gateway.listeners import ListenError
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 1 says that it failed, 2 that it was asked for in a wrong way."""
     options = make_parser().parse_args(arguments)
     try:
+        refuse_bytes(options)
         config = load_config(options.config, os.environ)
         set_up_logging(_level(options, config), config.log.format)
         _hush_libraries()

@@ -23,6 +23,10 @@ WAY_TO_CONFIGURE = (
 )
 
 
+LARGEST_NUMBER = 2**63 - 1
+LONGEST_WAIT = 31_536_000
+
+
 class CommandError(Exception):
     """The command cannot be done; says why and what to do."""
 
@@ -74,16 +78,39 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for machines: JSON")
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """An argument type: a number from `least` on."""
+def whole_number(least: int, most: int = LARGEST_NUMBER) -> Callable[[str], int]:
+    """An argument type: a number from `least` on, and up to `most`."""
 
     def read(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected a number from {least} on, got '{text}'")
+        if not least <= number <= most:
+            bounds = f"{least} on" if most == LARGEST_NUMBER else f"{least} to {most}"
+            raise argparse.ArgumentTypeError(f"expected a number from {bounds}, got '{text}'")
         return number
 
     return read
+
+
+def seconds(text: str) -> float:
+    """An argument type: a time to wait, of up to a year."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= LONGEST_WAIT:  # which is no number is in no range either
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 to {LONGEST_WAIT}, got '{text}'")
+    return number
+
+
+def refuse_bytes(options: argparse.Namespace) -> None:
+    """Names, keys and conditions are text; Python smuggles bytes that are none through."""
+    for name, given in vars(options).items():
+        for value in given if isinstance(given, list) else [given]:
+            if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+                raise CommandError(
+                    f"{name} {value!r} is not UTF-8 text: write it as such; a body of bytes may "
+                    "come on standard input"
+                )

@@ -100,6 +100,8 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
             ) from error
         except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
             raise DatabaseError(f"the database went away: {error}: try again") from error
+        except asyncpg.PostgresError as error:  # a full disk, a standby, somebody who cancels
+            raise unusable(url, error) from error
         finally:
             await connection.close(timeout=CONNECT_SECONDS)
 

@@ -87,6 +87,7 @@ class MqttClient:
         self._messages: asyncio.Queue[tuple[Received, asyncio.Event] | None] = asyncio.Queue()
         self._granted: asyncio.Future[tuple[int, ...]] | None = None
         self._acks: asyncio.Queue[int] = asyncio.Queue()
+        self._end: str | None = None  # why the gateway ended the connection
         self._wanted: int | None = None
         client.on_message = self._on_message
         client.on_subscribe = self._on_subscribe
@@ -100,6 +101,7 @@ class MqttClient:
             settle(header, packet)
 
         handler._handle_puback_packet = on_puback
+        handler._reconnect_callback = _stay_away
 
     # --- receiving
 
@@ -133,7 +135,7 @@ class MqttClient:
                 if self._wanted <= 0:
                     await _turns_until_acknowledged()
                     return
-        raise CommandError("the gateway closed the connection: see its log for the reason")
+        raise CommandError(f"the gateway closed the connection: {self._end}")
 
     async def _on_message(
         self, _client: Client, topic: str, payload: bytes, qos: int, properties: dict[str, Any]
@@ -151,8 +153,8 @@ class MqttClient:
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(codes)
 
-    def _on_disconnect(self, _client: Client, _packet: object, _error: object = None) -> None:
-        self._client.stop_reconnect()
+    def _on_disconnect(self, client: Client, packet: object, _error: object = None) -> None:
+        self._end = self._end or _goodbye(client, packet)
         self._messages.put_nowait(None)
         self._acks.put_nowait(REFUSED)
 
@@ -167,10 +169,27 @@ class MqttClient:
         if qos == 0:
             return
         code = await _answered(self._acks.get(), f"message to '{topic}'")
+        if self._end is not None:
+            raise CommandError(
+                f"the gateway closed the connection at the message to '{topic}': {self._end}"
+            )
         if code >= REFUSED:
             raise CommandError(
                 f"the gateway refused the message to '{topic}' (0x{code:02X}): see its log"
             )
+
+
+async def _stay_away(delay: bool = False) -> None:
+    """In place of gmqtt's way back: a command ends with its connection."""
+
+
+def _goodbye(client: Client, packet: object) -> str:
+    """What a DISCONNECT says, where one came."""
+    if not isinstance(packet, bytes) or not packet:
+        return "see its log for the reason"
+    said, _ = client._package_handler._parse_properties(packet[1:]) if packet[1:] else ({}, b"")
+    words = "".join(said.get("reason_string", ()))
+    return f"{words or 'see its log for the reason'} (0x{packet[0]:02X})"
 
 
 async def _answered(answer: Awaitable[T], what: str) -> T:

@@ -50,7 +50,7 @@ def register(commands: Commands) -> None:
         "--header", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     parser.add_argument("--content-type", metavar="TYPE", help="such as application/json")
-    parser.add_argument("--priority", type=whole_number(0), metavar="N", help="0 to 255")
+    parser.add_argument("--priority", type=whole_number(0, 255), metavar="N", help="0 to 255")
     parser.add_argument("--message-id", metavar="ID")
     parser.add_argument("--correlation-id", metavar="ID")
     parser.add_argument("--reply-to", metavar="ADDRESS")
@@ -77,7 +77,7 @@ def _add_mqtt(parser: argparse.ArgumentParser) -> None:
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Where the MQTT listener is, and who comes."""
     parser.add_argument("--host", help="MQTT: other than the configured listener")
-    parser.add_argument("--port", type=whole_number(1), help="MQTT: the same")
+    parser.add_argument("--port", type=whole_number(1, 65_535), help="MQTT: the same")
     parser.add_argument(
         "--username", metavar="NAME", help="MQTT: log in; the password is in $HOWDAH_PASSWORD"
     )
@@ -95,6 +95,7 @@ async def publish(options: argparse.Namespace, config: Config) -> int:
         raise CommandError(f"{names}: only with --via mqtt; add that, or leave it out")
     count = 0
     async with operating(config) as operations:
+        await _check_target(operations, options)
         for body in _bodies(options):
             number = await _publish_sql(operations, options, _outgoing(options, body))
             count += 1
@@ -162,20 +163,31 @@ def _duration(option: str, text: str | None) -> timedelta | None:
         raise CommandError(f"{option} {text}: {error}") from error
 
 
+async def _check_target(operations: Operations, options: argparse.Namespace) -> None:
+    """Before the first message, however many come."""
+    queue = _queue_of(options)
+    if options.retain and (queue is not None or options.exchange is not None):
+        what = "an exchange" if queue is None else "a queue"
+        raise CommandError(f"--retain goes with a topic, not with {what}")
+    if queue is not None:
+        await operations.require_queue(options.vhost, queue)
+
+
+def _queue_of(options: argparse.Namespace) -> str | None:
+    address: str = options.address
+    is_queue = address.startswith(QUEUE_PREFIX) and options.exchange is None
+    return address.removeprefix(QUEUE_PREFIX) if is_queue else None
+
+
 async def _publish_sql(
     operations: Operations, options: argparse.Namespace, message: Outgoing
 ) -> int:
-    address: str = options.address
-    if address.startswith(QUEUE_PREFIX) and options.exchange is None:
-        if message.retain:
-            raise CommandError("--retain goes with a topic, not with a queue")
-        name = address.removeprefix(QUEUE_PREFIX)
-        return await operations.publish(options.vhost, "", name, message)
+    queue = _queue_of(options)
+    if queue is not None:
+        return await operations.publish(options.vhost, "", queue, message)
     if options.exchange is not None:
-        if message.retain:
-            raise CommandError("--retain goes with a topic, not with an exchange")
-        return await operations.publish(options.vhost, options.exchange, address, message)
-    return await operations.publish_topic(options.vhost, address, message)
+        return await operations.publish(options.vhost, options.exchange, options.address, message)
+    return await operations.publish_topic(options.vhost, options.address, message)
 
 
 async def _publish_over_mqtt(options: argparse.Namespace, config: Config) -> int:

@@ -18,6 +18,7 @@ from gateway.commands.command import (
     add_family,
     add_json,
     add_vhost,
+    seconds,
     whole_number,
 )
 from gateway.commands.database import operating
@@ -33,6 +34,7 @@ from queue_core.router import TOPIC_SPACE
 from queue_core.store.operations import ConditionFailed, Operations, PeekedMessage, QueueDetails
 
 LIST_COLUMNS = ("vhost", "queue", "kind", "ready", "in flight", "consumers", "oldest", "size")
+MOST_PEEKED = 2**31 - 1  # PostgreSQL's integer
 WAITS = (
     "The running gateway does it. Where none runs, the request stays in the database and is done "
     "when one starts; this command then ends with an error that says so."
@@ -56,7 +58,9 @@ def _register_peek(family: Commands) -> None:
         family, "peek", peek, "the oldest messages of a queue, without any effect on them"
     )
     _add_queue(parser)
-    parser.add_argument("-n", "--limit", type=whole_number(0), default=10, help="(default: 10)")
+    parser.add_argument(
+        "-n", "--limit", type=whole_number(0, MOST_PEEKED), default=10, help="(default: 10)"
+    )
     parser.add_argument("--offset", type=whole_number(0), metavar="N", help="start at this offset")
     parser.add_argument("--full", action="store_true", help="bodies at full length")
     add_json(parser)
@@ -117,8 +121,8 @@ def _add_change(parser: argparse.ArgumentParser) -> None:
     _add_queue(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
-        default=30,
+        type=seconds,
+        default=30.0,
         metavar="SECONDS",
         help="(default: 30)",
     )

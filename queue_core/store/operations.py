@@ -27,6 +27,15 @@ WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
 ORDER BY vhost, queue
 """
 HAS_VHOST: Final = "SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)"
+# Asked by the view, which operators may read; whoever may not is let through.
+LACKS_QUEUE: Final = """
+SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)
+   AND NOT EXISTS (SELECT FROM howdah.queue_status WHERE vhost = $1 AND queue = $2)
+"""
+MAY_READ_QUEUES: Final = """
+SELECT has_table_privilege('howdah.vhost', 'SELECT')
+   AND has_table_privilege('howdah.queue_status', 'SELECT')
+"""
 GROUPS: Final = """
 SELECT group_name AS name, floor, tail, lag, oldest_unsettled_age AS oldest_age
 FROM howdah.consumer_lag WHERE vhost = $1 AND queue = $2 AND kind = 'stream' ORDER BY group_name
@@ -70,6 +79,12 @@ SELECT EXISTS (
       AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 """
+# What the functions of the schema raise, and what PostgreSQL says of a caller's own condition.
+REFUSALS: Final = (
+    asyncpg.DataError,
+    asyncpg.SyntaxOrAccessError,
+    asyncpg.ProgramLimitExceededError,
+)
 FIRST_LOOK_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 0.5
 
@@ -224,6 +239,18 @@ class Operations:
 
     # --- publishing
 
+    async def require_queue(self, vhost: str, name: str) -> None:
+        """Nobody hears that a message from SQL had nowhere to go: better told before. Raises
+        OperationError; a login that sees no queues is not told."""
+        if await self._connection.fetchval(MAY_READ_QUEUES) and await self._connection.fetchval(
+            LACKS_QUEUE, vhost, name
+        ):
+            raise OperationError(
+                f"there is no durable queue '{name}' in virtual host '{vhost}': make it with "
+                f"`howdah queue declare {name}`, or give --exchange '' {name} for one that is in "
+                "the gateway's memory"
+            )
+
     async def publish(self, vhost: str, exchange: str, key: str, message: Outgoing) -> int:
         """The message's number in the outbox; it is on its way when this returns."""
         async with _named_errors():
@@ -361,7 +388,7 @@ async def _named_errors() -> AsyncIterator[None]:
         if "function howdah." in str(error):
             raise
         raise CommandFailed(_said(error)) from error
-    except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+    except REFUSALS as error:
         raise CommandFailed(_said(error)) from error
 
 

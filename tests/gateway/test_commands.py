@@ -283,6 +283,10 @@ def test_a_delayed_message_waits_and_an_expiring_one_goes(
         (["t", "x", "--via", "mqtt", "--priority", "3"], "--priority: not over MQTT"),
         (["t", "x", "--qos", "0", "--port", "1883"], "--qos, --port: only with --via mqtt"),
         (["t", "x", "--lines"], "--lines reads standard input"),
+        (["t", "x", "--expires-in", f"{'9' * 400}d"], "longer than 36500d"),
+        (["--queue", "missing", "x"], "make it with `howdah queue declare missing`"),
+        (["$queue/missing", "x"], "there is no durable queue 'missing' in virtual host '/'"),
+        (["--queue", "q", "x", "--vhost", "nope"], "there is no virtual host 'nope'"),
         ([], "where to?"),
     ],
 )
@@ -290,6 +294,39 @@ def test_what_cannot_be_published_is_refused_with_the_way_out(
     shared_gateway: GatewayProcess, arguments: list[str], expected: str
 ) -> None:
     assert expected in refusal(shared_gateway.run("publish", *arguments))
+
+
+def test_a_message_over_the_limit_is_refused_with_the_limit(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    large = "x" * (16 * 1024**2 + 1)
+    words = refusal(shared_gateway.run("publish", "--queue", queue, words=large))
+    assert "the gateway takes 16777216 at most" in words
+    assert "raise broker.max_message_size" in words
+    over_mqtt = ("--via", "mqtt", "--port", str(shared_gateway.ports["mqtt"]))
+    words = refusal(shared_gateway.run("publish", *over_mqtt, "a/b", words=large))
+    assert "16MiB is the most (0x95)" in words
+    assert ready(shared_gateway, queue) == 0
+
+
+def test_a_client_that_is_shown_out_says_why(shared_gateway: GatewayProcess) -> None:
+    over_mqtt = ("--via", "mqtt", "--port", str(shared_gateway.ports["mqtt"]))
+    words = refusal(shared_gateway.run("publish", *over_mqtt, "a/+/b", "x"))
+    assert words.endswith("'a/+/b': a topic name with a wildcard in it (0x90)\n")
+
+
+def test_what_the_server_refuses_is_told_without_a_trace(database_url: str) -> None:
+    """As a standby does, which takes no writes."""
+    answer(howdah("migrate", environ={"HOWDAH_DATABASE__URL": database_url}))
+    name = urlsplit(database_url).path.lstrip("/")
+    execute(database_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    words = refusal(howdah("publish", "a", "b", environ={"HOWDAH_DATABASE__URL": database_url}))
+    assert "read-only transaction; this server takes no writes" in words
+    execute(
+        database_url,
+        "SET default_transaction_read_only = off",
+        f"ALTER DATABASE {name} RESET default_transaction_read_only",
+    )
 
 
 # --- users
