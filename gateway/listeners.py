@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from gateway.config import Listener
 from gateway.config_source import ConfigError
+from gateway.handshakes import TlsCounters, watched
 from gateway.tls import server_context
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -24,9 +25,13 @@ class ListenError(ConfigError):
     """The configuration is right, and the address cannot be had."""
 
 
-async def open_listener(name: str, config: Listener, factory: ProtocolFactory) -> asyncio.Server:
+async def open_listener(
+    name: str, config: Listener, factory: ProtocolFactory, counters: TlsCounters
+) -> asyncio.Server:
     """A server that accepts; `factory` makes the protocol of each connection."""
     context = server_context(name, config.tls) if config.tls is not None else None
+    if context is not None:
+        context.sslobject_class = watched(name, counters)
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(

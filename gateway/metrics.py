@@ -70,7 +70,8 @@ MQTT_COUNTERS: Final = {
     "bad_settlements": "Settle messages that settle nothing.",
     "lost_subscriptions": "Subscriptions to queues that were deleted.",
 }
-DESCRIPTIONS: Final = {"": COUNTERS, "mqtt": MQTT_COUNTERS}
+TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
+DESCRIPTIONS: Final = {"": COUNTERS, "mqtt": MQTT_COUNTERS, "tls": TLS_COUNTERS}
 
 
 class GatewayCollector(Collector):

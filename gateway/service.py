@@ -17,6 +17,7 @@ from gateway.collector import tune_collector
 from gateway.config import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import open_database, reaching
+from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from gateway.management import management_factory
 from gateway.tls import require_certificates
@@ -70,7 +71,8 @@ async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> No
     """All of them, or none: what is open closes again when one cannot be opened."""
     connections = Connections()
     adapters = Adapters(config, manager, connections)
-    counters = {"": manager.counters, **adapters.counters}
+    tls_counters = TlsCounters()
+    counters = {"": manager.counters, "tls": tls_counters, **adapters.counters}
     management = management_factory(manager, connections, counters)
     factories = {**adapters.factories, "management": await stack.enter_async_context(management)}
     adapters.start()
@@ -79,7 +81,7 @@ async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> No
     stack.push_async_callback(connections.drain, GOODBYE)
     lines = []
     for name, listener in config.listeners.enabled().items():
-        server = await open_listener(name, listener, factories[name])
+        server = await open_listener(name, listener, factories[name], tls_counters)
         stack.callback(server.close)
         lines.append(announcement(name, listener, server))
     for line in lines:

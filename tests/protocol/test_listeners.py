@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from gateway.config import ConfigError, Listener, Tls
+from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from tests import certificates
 
@@ -26,7 +28,7 @@ class Greeting(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening(config: Listener) -> AsyncIterator[int]:
-    server = await open_listener("mqtt", config, Greeting)
+    server = await open_listener("mqtt", config, Greeting, TlsCounters())
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -66,7 +68,7 @@ def secured(*, ca: Path | None = None, verify_client: bool = False) -> Listener:
 
 async def test_a_plain_listener_takes_any_free_port_and_says_which() -> None:
     config = Listener(port=0)
-    server = await open_listener("mqtt", config, Greeting)
+    server = await open_listener("mqtt", config, Greeting, TlsCounters())
     port = server.sockets[0].getsockname()[1]
     assert announcement("mqtt", config, server) == f"mqtt listening on 127.0.0.1:{port}"
     assert await greeting(port) == b"hello"
@@ -96,15 +98,75 @@ async def test_mutual_tls_keeps_everyone_else_out(cert: Path | None, key: Path |
         assert not await is_let_in(port, client_context(cert, key))
 
 
+async def eventually(is_so: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+async def stranger(port: int) -> None:
+    """Does not know who signed the server's certificate, and says so, which asyncio would not."""
+
+    def greet() -> None:
+        known = ssl.create_default_context()
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            known.wrap_socket(raw, server_hostname="localhost")
+
+    await asyncio.to_thread(greet)
+
+
+async def plain(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
+async def without_certificate(port: int) -> None:
+    await is_let_in(port, client_context())
+
+
+async def with_a_strangers(port: int) -> None:
+    await is_let_in(port, client_context(certificates.STRANGER, certificates.STRANGER_KEY))
+
+
+@pytest.mark.parametrize(
+    ("come", "words"),
+    [
+        (plain, "the client does not speak TLS"),
+        (stranger, "the client does not trust this certificate"),
+        (without_certificate, "the client showed no certificate; tls.verify_client asks"),
+        (with_a_strangers, "the client's certificate is not one that tls.ca vouches for"),
+    ],
+)
+async def test_a_handshake_that_fails_is_counted_and_the_log_says_why(
+    come: Callable[[int], Awaitable[None]], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    counters = TlsCounters()
+    config = secured(ca=certificates.AUTHORITY, verify_client=True)
+    server = await open_listener("mqtt", config, Greeting, counters)
+    await come(server.sockets[0].getsockname()[1])
+    await eventually(lambda: counters.failed_handshakes == 1)
+    assert f"TLS handshake on listener mqtt failed: {words}" in caplog.text
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_port_that_is_taken_names_the_key_to_change() -> None:
     async with listening(Listener(port=0)) as port:
         with pytest.raises(ConfigError, match=rf"listeners\.mqtt\.port: 127.0.0.1:{port} is taken"):
-            await open_listener("mqtt", Listener(port=port), Greeting)
+            await open_listener("mqtt", Listener(port=port), Greeting, TlsCounters())
 
 
 async def test_an_address_of_another_machine_names_the_key_to_change() -> None:
     with pytest.raises(ConfigError, match=r"listeners\.mqtt\.host: 192\.0\.2\.1:0 cannot"):
-        await open_listener("mqtt", Listener(host="192.0.2.1", port=0), Greeting)
+        await open_listener("mqtt", Listener(host="192.0.2.1", port=0), Greeting, TlsCounters())
 
 
 @pytest.mark.parametrize(
@@ -131,4 +193,4 @@ async def test_an_address_of_another_machine_names_the_key_to_change() -> None:
 )
 async def test_files_that_are_no_certificates_name_the_key_to_change(tls: Tls, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        await open_listener("mqtt", Listener(port=0, tls=tls), Greeting)
+        await open_listener("mqtt", Listener(port=0, tls=tls), Greeting, TlsCounters())
