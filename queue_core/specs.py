@@ -23,6 +23,13 @@ class QueueKind(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
+A_KIND: Final = {
+    QueueKind.CLASSIC: "a classic",
+    QueueKind.STREAM: "a stream",
+    QueueKind.EPHEMERAL: "an ephemeral",
+}
+
+
 class Overflow(StrEnum):
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
@@ -83,7 +90,7 @@ class QueueSpec:
                 )
             if kind not in rule.kinds:
                 raise InvalidArgument(
-                    f"queue '{name}': argument '{argument}' has no meaning for a {kind} queue"
+                    f"queue '{name}': argument '{argument}' has no meaning for {A_KIND[kind]} queue"
                 )
             if rule.field is not None:
                 values[rule.field] = rule.read(name, argument, value)
@@ -218,16 +225,24 @@ def _mode(name: str, argument: str, value: object) -> object:
     return value
 
 
+AGE_DIGITS: Final = 12
 AGE_UNITS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 def _age(name: str, argument: str, value: object) -> object:
     text = str(value)
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in AGE_UNITS:
-        return float(int(text[:-1]) * AGE_UNITS[text[-1]])
+    number = text[:-1]
+    if (
+        text[-1:] in AGE_UNITS
+        and number.isascii()
+        and number.isdigit()
+        and len(number) <= AGE_DIGITS  # what is longer may be no float, and is no age
+    ):
+        return float(int(number) * AGE_UNITS[text[-1]])
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise InvalidArgument(
-        f"queue '{name}': '{argument}' is '{value}'; write a number and one of "
-        f"{', '.join(AGE_UNITS)}, for example 7D"
+        f"queue '{name}': '{argument}' is '{shown}'; write a number of up to {AGE_DIGITS} digits "
+        f"and one of {', '.join(AGE_UNITS)}, for example 7D"
     )
 
 

@@ -99,7 +99,7 @@ def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert spec.max_age == seconds
 
 
-@pytest.mark.parametrize("text", ["", "7", "D", "7 D", "-7D", "7d", "\u0667D"])
+@pytest.mark.parametrize("text", ["", "7", "D", "7 D", "-7D", "7d", "\u0667D", f"{'9' * 400}D"])
 def test_an_age_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="for example 7D"):
         QueueSpec.parse("s", {"x-queue-type": "stream", "x-max-age": text})
@@ -111,6 +111,14 @@ def test_an_argument_without_meaning_for_a_stream_is_refused() -> None:
             continue
         with pytest.raises(InvalidArgument, match="no meaning for a stream queue"):
             QueueSpec.parse("s", {"x-queue-type": "stream", argument: 1})
+
+
+def test_an_argument_without_meaning_for_a_queue_in_memory_is_refused() -> None:
+    for argument, rule in RULES.items():
+        if QueueKind.EPHEMERAL in rule.kinds:
+            continue
+        with pytest.raises(InvalidArgument, match="no meaning for an ephemeral queue"):
+            QueueSpec.parse("q", {argument: 1}, durable=False)
 
 
 def test_the_same_words_are_equivalent() -> None:
