@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from gateway.connections import Connection
+from queue_core.auth import Peer
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,8 @@ class AmqpPort(asyncio.Protocol):
         self._stop_timer()
         if self._transport.is_closing():
             return
-        peer = self._transport.get_extra_info("peername")
-        logger.warning("AMQP connection from %s refused: %s", peer, why)
+        peer = Peer.described_by(self._transport.get_extra_info)
+        logger.warning("AMQP connection from %s:%d refused: %s", peer.host, peer.port, why)
         answers = PREFERRED if self._start[4:6] != b"\x00\x01" else reversed(PREFERRED)
         for header in answers:
             if header in self._protocols:

@@ -23,6 +23,7 @@ from protocols.mqtt.handshake import Accepted, Opening, Refused
 from protocols.mqtt.hot import take_hot
 from protocols.mqtt.login import ByMethod
 from protocols.mqtt.machine import RECEIVED, State, step
+from protocols.mqtt.mistakes import CONNECT_HEAD, mistake
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.reasons import PASSING_TROUBLE, RETURN_CODES, MqttError, ReasonCode, violation
@@ -36,6 +37,7 @@ MANY_FRAMES: Final = 512  # to be sent: more than these do not wait for the end 
 MOST_UNREAD: Final = 4 * 1024 * 1024  # bytes of answers that a client leaves lying
 LINGER: Final = 5.0  # seconds for the peer to take the last bytes
 MANY_PARTS: Final = 64
+MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, before it is let in
 PACKETS_A_TURN: Final = 1000  # through the codec, before others get their turn
 
 _brokers: WeakKeyDictionary[Services, Broker] = WeakKeyDictionary()
@@ -172,6 +174,10 @@ class Connection(asyncio.Protocol):
             return
         if position < len(data) and self._state is not State.CLOSED:
             rest = data[position:] if position else data
+            if self._state is State.AWAITING_CONNECT and rest[0] != CONNECT_HEAD:
+                # The rest of it may never come: a client of another protocol waits for us.
+                self._on_violation(violation("the first packet is no CONNECT"), data)
+                return
             self._parts.insert(0, rest)
             self._size = len(rest)
             self._needed = needed_for(rest)
@@ -339,6 +345,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._state is State.AWAITING_CONNECT or self._client is None:
             self._broker.counters.refused_connections += 1
+            log.info("%s has not connected in time; closed", self._who())
             self._transport.abort()
 
     def _watch(self, keep_alive: int) -> None:
@@ -411,7 +418,7 @@ class Connection(asyncio.Protocol):
         if is_known and has_code:
             self.fail(error.reason, str(error))
         else:
-            self._log_end(error.reason, str(error))
+            self._log_end(error.reason, mistake(data) or str(error))
             self.close()
 
     def fail(self, reason: ReasonCode, text: str) -> None:
@@ -438,13 +445,15 @@ class Connection(asyncio.Protocol):
         return told, PropertySet(reason_string=text[:1024], server_reference=reference)
 
     def _log_end(self, reason: ReasonCode, text: str) -> None:
-        client = self._client
-        log.info(
-            "connection of '%s' ends: %s (0x%02X)",
-            "somebody" if client is None else client.session.client_id,
-            text,
-            reason,
-        )
+        log.info("connection of %s ends: %s (0x%02X)", self._who(), text, reason)
+
+    def _who(self) -> str:
+        """For the log: by what it can be found."""
+        host = Peer.described_by(self._transport.get_extra_info).host
+        if self._client is not None:
+            return f"'{self._client.session.client_id}' at {host}"
+        asked = "" if self._connect is None else self._connect.client_id
+        return f"'{asked[:MOST_OF_A_NAME]}' at {host}" if asked else f"a client at {host}"
 
     def shut_down(self, reason: str) -> None:
         """The gateway says goodbye. Wills stay as they are for a lost connection."""

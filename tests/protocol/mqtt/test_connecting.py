@@ -19,6 +19,7 @@ from protocols.mqtt.packets import (
     Will,
 )
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
 
 VERSIONS = list(Version)
@@ -39,6 +40,35 @@ async def test_mqtt_3_1_0_1_the_first_packet_must_be_connect(mqtt: Mqtt) -> None
     client = await mqtt.open(Version.V311)
     client.send(PingReq())
     assert await client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"AMQP\x00\x00\x09\x01", "a client at 127.0.0.1 ends: it speaks AMQP"),
+        (b"\x16\x03\x01\x02\x00", "a client at 127.0.0.1 ends: it speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "a client at 127.0.0.1 ends: it speaks HTTP"),
+        (b"\x30", "a client at 127.0.0.1 ends: the first packet is no CONNECT"),
+    ],
+)
+async def test_a_client_of_another_protocol_does_not_wait_and_the_log_says_what_it_speaks(
+    mqtt: Mqtt, shared_gateway: GatewayProcess, start: bytes, words: str
+) -> None:
+    client = await mqtt.open()
+    client.send_bytes(start)
+    assert await client.is_closed()
+    assert f"connection of {words}" in shared_gateway.log()
+
+
+async def test_a_client_that_is_refused_is_named_in_the_log(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    name = fresh()
+    client = await mqtt.open()
+    client.send(Connect(name, username="guest", password=b"wrong"))
+    await client.expect(ConnAck)
+    assert await client.is_closed()
+    assert f"connection of '{name}' at 127.0.0.1 ends: wrong user" in shared_gateway.log()
 
 
 async def test_mqtt_3_1_0_2_a_second_connect_is_a_protocol_error(mqtt: Mqtt) -> None:
