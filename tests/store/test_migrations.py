@@ -32,7 +32,7 @@ SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
        a.attstorage, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum),
        obj_description(c.oid, 'pg_class'), c.relkind, c.reloptions, pg_get_partkeydef(c.oid)
 FROM pg_class c
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p')
   AND NOT c.relispartition AND c.relname <> 'alembic_version'
@@ -51,6 +51,23 @@ WHERE schemaname = 'howdah' AND tablename !~ '_[0-9]+$' AND tablename <> 'alembi
 _OBJECTS = """
 SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = to_regnamespace('howdah')
 UNION ALL SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = to_regnamespace('howdah')
+"""
+
+# All that a revision may change, with leaves in use: what functions and views do, and for whom.
+_EVERYTHING = f"""
+SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid), p.proacl::text,
+       obj_description(p.oid, 'pg_proc')
+FROM pg_proc p WHERE p.pronamespace = to_regnamespace('howdah')
+UNION ALL
+SELECT c.relname, CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) END, c.relacl::text,
+       obj_description(c.oid, 'pg_class')
+FROM pg_class c WHERE c.relnamespace = to_regnamespace('howdah')
+UNION ALL
+SELECT c.relname, a.attname, a.attacl::text, col_description(c.oid, a.attnum)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = to_regnamespace('howdah') AND c.relkind IN ('r', 'p', 'v')
+UNION ALL
+SELECT t::text, NULL, NULL, NULL FROM ({_CATALOG}) t
 """
 
 
@@ -136,6 +153,21 @@ async def test_down_leaves_nothing_behind_and_up_again_works(database_url: str) 
     assert await _fetch(database_url, _OBJECTS) == set()
     assert fetch_value(database_url, "SELECT to_regnamespace('howdah')") is None
     assert await migration.upgrade(database_url) == migration.expected_version()
+
+
+async def test_each_step_down_leaves_what_the_step_up_had_found(database_url: str) -> None:
+    """With partitions in use at every step."""
+    await migration.upgrade(database_url, migration.known_versions()[0])
+    execute(database_url, "SELECT howdah.create_segment(), howdah.open_generation(2)")
+    before = {}
+    for revision in migration.known_versions():
+        await migration.upgrade(database_url, revision)
+        before[revision] = await _fetch(database_url, _EVERYTHING)
+    for revision in reversed(migration.known_versions()[:-1]):
+        await migration.downgrade(database_url, revision)
+        found = await _fetch(database_url, _EVERYTHING)
+        assert sorted(before[revision] - found) == [], f"missing at {revision}"
+        assert sorted(found - before[revision]) == [], f"left over at {revision}"
 
 
 async def test_down_stops_at_a_view_of_somebody_else_and_names_it(migrated_url: str) -> None:
