@@ -51,6 +51,7 @@ ALONE: Final = "alone"
 _WARM: Final = "bench.warm"
 _WARM_MESSAGES: Final = 20_000
 _STAND_BACK: Final = 19
+_EXPORTS: Final = 2
 _LOOK_SECONDS: Final = 0.02
 _START_SECONDS: Final = 60.0
 
@@ -61,24 +62,31 @@ Span = tuple[float, float]
 
 
 class Reader:
-    """Exports all after `start`, again and again, until `stop`; keeps when rows flowed."""
+    """Exports all after `start`, again and again, until `stop`; keeps when rows flowed.
+
+    Two exports with half of the connections each: while one begins or ends, rows flow to the other.
+    """
 
     def __init__(self, spark: SparkSession, url: str, folder: Path, rate: float | None) -> None:
         self._spark = spark
         self._url = url
         self._targets = (folder / str(number) for number in count())
         self._rate = rate
-        self._thread = threading.Thread()
+        self._threads: list[threading.Thread] = []
         self._is_over = threading.Event()
+        self._lock = threading.Lock()
         self._error = ""
         self._spans: list[Span] = []
 
     def export(self, queue: str, rate: float | None) -> None:
         from spark_etl.export import ExportSettings, export
+        from spark_etl.messages import CONNECTIONS
 
-        target = next(self._targets)
+        with self._lock:
+            target = next(self._targets)
         try:
-            export(self._spark, self._url, [queue], ExportSettings(target, rate=rate))
+            settings = ExportSettings(target, connections=CONNECTIONS // _EXPORTS, rate=rate)
+            export(self._spark, self._url, [queue], settings)
         finally:
             shutil.rmtree(target, ignore_errors=True)
 
@@ -87,9 +95,9 @@ class Reader:
         self._is_over.clear()
         self._spans.clear()
         self._error = ""
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        threading.Thread(target=self._watch, daemon=True).start()
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(_EXPORTS)]
+        for thread in (*self._threads, threading.Thread(target=self._watch, daemon=True)):
+            thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._spans and not self._error:
             if time.monotonic() > deadline:
@@ -98,15 +106,15 @@ class Reader:
 
     def stop(self) -> dict[str, object]:
         self._is_over.set()
-        while self._thread.is_alive():
+        while any(thread.is_alive() for thread in self._threads):
             self._spark.sparkContext.cancelAllJobs()
-            self._thread.join(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         return {"spans": self._spans, "error": self._error}
 
     def _work(self) -> None:
         try:
             while not self._is_over.is_set():
-                self.export(QUEUE, self._rate)
+                self.export(QUEUE, self._rate and self._rate / _EXPORTS)
         except Exception as error:
             # One that is told to stop is cancelled in the middle.
             if not self._is_over.is_set():

@@ -8,7 +8,8 @@ the manifest nothing has happened; after it, everything has, and the next run no
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from spark_etl.messages import CONNECTIONS, MESSAGE_SCHEMA, ORIGIN, SCHEMA
 from spark_etl.progress import Progress, finished_share
 from spark_etl.queues import Queue, edges, find_queues
 from spark_etl.ranges import Range
-from spark_etl.snapshot import Snapshot, held_snapshot
+from spark_etl.snapshot import Snapshot, held_snapshot, snapshot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -104,18 +105,48 @@ def export(
     if settings.rate is not None and settings.rate <= 0:
         raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     directory = ExportDirectory(settings.directory.absolute())
+    primary_url = settings.checkpoint_url or url
+    added: list[Batch] = []
     with connected(spark, url) as database:
         found = find_queues(database, vhost, queues)
-    added: list[Batch] = []
-    with connected(spark, settings.checkpoint_url or url) as primary:
-        refuse_standby(primary, settings.checkpoint_url or url)
-        directory.prepare()
-        for queue in found:
-            ledger = Ledger(primary, JOB, str(directory.path), queue.id)
-            with ledger.locked():
-                run = QueueExport(spark, url, queue, directory.folder(queue), ledger, settings)
-                added += run.run(on_step)
+        with connected_also(spark, primary_url, database, url) as primary:
+            refuse_standby(primary, primary_url)
+            directory.prepare()
+            for queue in found:
+                ledger = Ledger(primary, JOB, str(directory.path), queue.id)
+                with ledger.locked():
+                    source = ReadFrom(spark, url, database, is_primary=primary is database)
+                    folder = directory.folder(queue)
+                    added += QueueExport(source, queue, folder, ledger, settings).run(on_step)
     return added
+
+
+@contextmanager
+def connected_also(
+    spark: SparkSession, url: str, database: Database, its_url: str
+) -> Iterator[Database]:
+    """A connection to another database, or the same one: a login costs Java a tenth of a second."""
+    if url == its_url:
+        yield database
+        return
+    with connected(spark, url) as other:
+        yield other
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrom:
+    """Where an export reads: the primary itself, or a standby."""
+
+    spark: SparkSession
+    url: str
+    database: Database
+    is_primary: bool
+
+    def moment(self) -> AbstractContextManager[Snapshot]:
+        """A standby may end the session that holds a moment, and each batch has one of its own."""
+        if self.is_primary:
+            return snapshot_of(self.database)
+        return held_snapshot(self.spark, self.url)
 
 
 class QueueExport:
@@ -123,26 +154,25 @@ class QueueExport:
 
     def __init__(
         self,
-        spark: SparkSession,
-        url: str,
+        source: ReadFrom,
         queue: Queue,
         folder: QueueFolder,
         ledger: Ledger,
         settings: ExportSettings,
     ) -> None:
-        self._spark = spark
-        self._url = url
+        self._source = source
         self._queue = queue
         self._folder = folder
         self._ledger = ledger
         self._settings = settings
-        self._writer = BatchWriter(spark, url, queue, settings.connections, settings.rate)
+        self._writer = BatchWriter(
+            source.spark, source.url, queue, settings.connections, settings.rate
+        )
 
     def run(self, on_step: OnStep) -> list[Batch]:
         before = self._recover()
-        with connected(self._spark, self._url) as database:
-            plan = _plan(database, self._queue, self._folder, _end(before))
-            self._check_system(database, before)
+        plan = _plan(self._source.database, self._queue, self._folder, _end(before))
+        self._check_system(self._source.database, before)
         progress = Progress(f"export {self._queue.name}", len(plan.wanted))
         if plan.missing and before:
             progress.note(f"{plan.missing} messages are gone by retention since the last export")
@@ -205,13 +235,13 @@ class QueueExport:
         return self._batch(after, upto, progress, on_step)
 
     def _batch(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
-        with held_snapshot(self._spark, self._url) as snapshot:
+        with self._source.moment() as snapshot:
             wanted, missing = self._range(snapshot, after, upto)
             system = snapshot.database.value(_SYSTEM)
             name = self._folder.batch_name(wanted, secrets.token_hex(6))
             on_step("planned")
             label = f"offsets {wanted.after + 1} to {wanted.upto}"
-            with progress.batch(label, len(wanted), finished_share(self._spark)):
+            with progress.batch(label, len(wanted), finished_share(self._source.spark)):
                 there = Range(wanted.after + missing, wanted.upto)
                 read = self._writer.write(snapshot, there, self._folder.data(name))
         for note in self._writer.notes():

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_etl.errors import EtlSetupError
 from spark_etl.java import find_java_home
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 
 _LOCAL: Final = "local[*]"
+_JARS: Final = ("spark.jars", "spark.yarn.dist.jars")  # where spark-submit puts its --jars
 
 SETTINGS: Final[Mapping[str, str]] = {
     # Parquet pages carry checksums of their own; Hadoop's would be a second one, in a second file.
@@ -83,7 +84,23 @@ def session(
         given["spark.jars"] = str(jar)
     for key, value in {**SETTINGS, **(LOCAL_SETTINGS if is_local else {}), **given}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _started(builder)
+
+
+def _started(builder: Any) -> SparkSession:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        found: SparkSession = builder.getOrCreate()
+    except Py4JJavaError as error:
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        raise EtlSetupError(
+            f"Spark does not start: {cause.getMessage() or cause.getClass().getName()}: check the "
+            "master, and the settings that Spark was given"
+        ) from error
+    return found
 
 
 def _submitted_settings() -> dict[str, str]:
@@ -96,7 +113,7 @@ def _submitted_settings() -> dict[str, str]:
 
 def _jar(explicit: Path | None, given: Mapping[str, str]) -> Path | None:
     """The driver's jar; None where Spark itself was told to bring it."""
-    if explicit is None and given.get("spark.jars"):
+    if explicit is None and any(given.get(name) for name in _JARS):
         return None
     try:
         return find_jdbc_jar(explicit)

@@ -31,7 +31,14 @@ class Snapshot:
 @contextmanager
 def held_snapshot(spark: SparkSession, url: str) -> Iterator[Snapshot]:
     """A moment that lasts as long as the block."""
-    with connected(spark, url) as database, database.transaction(is_frozen=True):
+    with connected(spark, url) as database, snapshot_of(database) as snapshot:
+        yield snapshot
+
+
+@contextmanager
+def snapshot_of(database: Database) -> Iterator[Snapshot]:
+    """The same, held by a connection that is there already."""
+    with database.transaction(is_frozen=True):
         database.execute(_LOCKS)
         try:
             yield Snapshot(database.value("SELECT pg_export_snapshot()"), database)

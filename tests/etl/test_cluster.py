@@ -129,7 +129,7 @@ async def test_spark_submit_has_the_last_word_on_master_packages_and_settings(
     told = await asyncio.to_thread(settings_of, events)
     assert told["spark.master"] == "local[2]"
     assert told["spark.app.name"] == "howdah etl export"
-    assert told["spark.submit.pyFiles"].endswith("/jobs.zip")
+    assert "/jobs.zip" in told["spark.submit.pyFiles"]
     assert told["spark.sql.session.timeZone"] == "Asia/Tokyo"
     assert "org.postgresql_postgresql-42.7.13.jar" in told["spark.jars"]
     rows = await asyncio.to_thread(lambda: read_export(spark, out, "q").collect())
@@ -158,32 +158,41 @@ def test_an_export_asks_the_cluster_manager_that_spark_submit_names(
     manager: str, tmp_path: Path
 ) -> None:
     """No such cluster is here: a port takes the manager's place, and hears the driver call."""
-    greeting = {"yarn": b"hrpc", "k8s": b"GET /api"}[manager]
+    greetings = {"yarn": b"hrpc", "k8s": b"POST /api/v1/"}
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(SECONDS)
         port = listener.getsockname()[1]
         (tmp_path / "yarn-site.xml").write_text(YARN.format(port=port))
         words: list[str | Path] = ["--jars", find_jdbc_jar()]
         words += ["--conf", "spark.kubernetes.container.image=none"]
         master = {"yarn": "yarn", "k8s": f"k8s://http://127.0.0.1:{port}"}[manager]
-        script: list[str | Path] = [
-            ROOT / "spark_etl" / "__main__.py",
-            "export",
-            "--to",
-            tmp_path / "out",
-        ]
-        process = subprocess.Popen(
-            [*command(master, tmp_path, *words), *script, "--url", "postgresql://127.0.0.1:1/db"],
-            cwd=tmp_path,
-            env={**spark_environment(tmp_path), "HADOOP_CONF_DIR": str(tmp_path)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        script: list[str | Path] = [ROOT / "spark_etl" / "__main__.py", "export"]
+        script += ["--to", tmp_path / "out", "--url", "postgresql://127.0.0.1:1/db"]
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command(master, tmp_path, *words), *script],
+                cwd=tmp_path,
+                env={**spark_environment(tmp_path), "HADOOP_CONF_DIR": str(tmp_path)},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         try:
-            with listener.accept()[0] as caller:
-                caller.settimeout(SECONDS)
-                assert caller.recv(len(greeting), socket.MSG_WAITALL) == greeting
+            assert call(listener, process).startswith(greetings[manager])
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def call(listener: socket.socket, process: subprocess.Popen[bytes]) -> bytes:
+    """The first words of whoever calls while the process runs."""
+    listener.settimeout(0.5)
+    while True:
+        try:
+            caller, _ = listener.accept()
+        except TimeoutError:
+            assert process.poll() is None, "it ended without a call"
+        else:
+            with caller:
+                caller.settimeout(SECONDS)
+                return caller.recv(4096)

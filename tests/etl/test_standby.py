@@ -37,6 +37,7 @@ def standby(postgres_server: EmbeddedPostgres) -> Iterator[Standby]:
             yield server
 
 
+@pytest.mark.timeout(360)  # many jobs, on a machine that may be busy
 async def test_every_job_reads_from_a_standby_and_notes_on_the_primary(
     spark: SparkSession, standby: Standby, migrated_url: str, db: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def at(step: str, *work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[s
     return on_step
 
 
+@pytest.mark.timeout(360)
 async def test_a_batch_whose_segment_is_dropped_under_it_is_read_again(
     spark: SparkSession, standby: Standby, migrated_url: str, impatient: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -135,19 +137,25 @@ async def test_a_batch_whose_segment_is_dropped_under_it_is_read_again(
     """Retention on the primary knows nothing of a reader on the standby."""
     house = await House(migrated_url).with_segments(20_000).open()
     await house.stream("s", max_length_bytes=20_000)
-    await house.store("s", *[b"%d:".ljust(1000, b"x") % i for i in range(50)])
+
+    async def store(first: int, end: int) -> None:
+        for start in range(first, end, 10):
+            bodies = [b"%d:".ljust(1000, b"x") % i for i in range(start, start + 10)]
+            await house.store("s", *bodies)
+
+    await store(0, 50)
     await standby.has_caught_up(migrated_url)
 
     async def retention() -> None:
-        await house.store("s", *[b"%d:".ljust(1000, b"x") % i for i in range(50, 100)])
-        for _ in range(3):
-            await house.upkeep()
+        await store(50, 100)
+        await house.upkeep()
         assert house.manager.counters.segments_dropped > 0
         await standby.has_caught_up(migrated_url)
 
     settings = ExportSettings(tmp_path / "out", 1000, 2, checkpoint_url=migrated_url)
+    on_step = at("planned", retention)
     batches = await asyncio.to_thread(
-        lambda: export(spark, impatient, ["s"], settings, on_step=at("planned", retention))
+        lambda: export(spark, impatient, ["s"], settings, on_step=on_step)
     )
     assert "conflict with recovery: reading the batch again" in capsys.readouterr().err
     assert sum(batch.messages + batch.missing for batch in batches) == 50
@@ -166,6 +174,7 @@ READING = """
 """
 
 
+@pytest.mark.timeout(360)
 async def test_a_read_that_is_ended_while_rows_flow_leaves_nothing_and_is_done_again(
     spark: SparkSession, standby: Standby, house: House, db: asyncpg.Connection, impatient: str,
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
@@ -196,6 +205,7 @@ async def block(db: asyncpg.Connection) -> None:
         await db.execute("LOCK TABLE howdah.message")
 
 
+@pytest.mark.timeout(360)
 async def test_a_standby_that_ends_every_read_ends_the_job_with_the_way_out(
     spark: SparkSession, standby: Standby, house: House, db: asyncpg.Connection, impatient: str,
     tmp_path: Path,
