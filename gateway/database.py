@@ -193,6 +193,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
     message = getattr(error, "message", None) or str(error)
+    if isinstance(error, asyncpg.DependentObjectsStillExistError):
+        return f"{message}: {error.detail}"  # the hint is CASCADE, which nobody should follow
     hint = getattr(error, "hint", None)
     return f"{message}. {hint}" if hint else message or type(error).__name__
 
@@ -216,6 +218,8 @@ def _way_out(error: BaseException) -> str:
             return "the database's disk is full: make room there"
         case asyncpg.TooManyConnectionsError():
             return "raise max_connections, or end some: SELECT * FROM pg_stat_activity"
+        case asyncpg.DependentObjectsStillExistError():
+            return "drop or move what is named there and try again; nothing was changed"
         case asyncpg.CannotConnectNowError():
             return "the server is starting or stopping: try again in a moment"
         case _:

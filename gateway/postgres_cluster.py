@@ -39,6 +39,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "synchronous_commit": "on",
     "autovacuum_naptime": "15s",
     "jit": "off",
+    # Not "$user": the login is named as the gateway's schema, and a CREATE TABLE in psql would put
+    # a table into it that is none of ours.
+    "search_path": "public",
     "log_min_messages": "warning",
     "log_checkpoints": "off",
     "log_timezone": "UTC",

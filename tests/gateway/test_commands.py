@@ -388,6 +388,12 @@ def test_migrations_go_up_and_down_and_print_themselves(database_url: str) -> No
     head = expected_version()
     assert answer(howdah("migrate", environ=environ)) == f"schema: none -> {head}\n"
     assert answer(howdah("migrate", environ=environ)) == f"the schema is at {head} already\n"
+    execute(database_url, "CREATE VIEW mine AS SELECT name FROM howdah.queue")
+    words = refusal(howdah("migrate", "--to", "base", environ=environ))
+    assert "view mine depends on" in words
+    assert "nothing was changed" in words
+    assert "CASCADE" not in words
+    execute(database_url, "DROP VIEW mine")
     down = answer(howdah("migrate", "--sql", "--to", "base", environ=environ))
     assert "DROP TABLE" in down
     assert answer(howdah("migrate", "--to", "base", environ=environ)) == f"schema: {head} -> none\n"

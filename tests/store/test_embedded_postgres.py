@@ -57,6 +57,14 @@ def test_a_fresh_server_holds_the_empty_database_with_checksums(folder: Path) ->
         assert fetch_value(server.url, tables) == 0
 
 
+def test_tables_made_in_psql_are_not_put_into_the_gateways_schema(folder: Path) -> None:
+    """Although login and schema have one name."""
+    with server_in(folder) as server:
+        execute(server.url, "CREATE SCHEMA howdah", "CREATE TABLE purchase (id int)")
+        where = "SELECT schemaname FROM pg_tables WHERE tablename = 'purchase'"
+        assert fetch_value(server.url, where) == "public"
+
+
 def test_the_password_is_asked_for_and_readable_by_its_owner_only(folder: Path) -> None:
     with server_in(folder) as server:
         wrong = server.url.replace("howdah:", "howdah:x", 1)
