@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_LOOKED_AT: Final = 32
+MOST_OF_A_TOPIC: Final = 80  # characters of it in the log
 NOTHING: Final = b"\0"  # the length of no properties
 PUBACK: Final = b"\x40\x02"  # and the packet identifier
 RESERVED: Final = ("$SYS/", "$share/", "$session/", "$live/")
@@ -431,7 +432,7 @@ class Publishing:
             log.warning(
                 "publish of '%s' to '%s' refused (more are counted only): %s",
                 self.client_id,
-                topic,
+                topic[:MOST_OF_A_TOPIC],
                 error,
             )
         if packet.qos == 0:
