@@ -23,6 +23,10 @@ from queue_core.specs import QueueSpec, is_storable
 
 MOST_GROUPS: Final = 10_000  # of one stream: each is remembered for as long as the stream is
 
+LARGEST_OFFSET: Final = 2**62  # leaves room in a bigint for what is counted on from there
+EARLIEST: Final = 0.0  # nothing was enqueued before the epoch,
+LATEST: Final = 253_402_300_000.0  # and nothing will be after the year 9999
+
 
 class StreamSource(Source, Protocol):
     """As every source, and finds a place by time."""
@@ -160,12 +164,28 @@ class StreamQueue:
         if position.name == "last":
             return max(self.first_offset, self.log.tail - 1)
         if position.offset is not None:
-            return max(0, position.offset)
+            return self._place(position.offset)
         if position.time is not None:
-            return await self._source.offset_at(position.time)
+            return await self._at_time(position.time)
         raise InvalidArgument(
             f"stream '{self.name}': start at first, last, next, an offset or a time"
         )
+
+    def _place(self, offset: int) -> int:
+        """One to come may be waited for; it is written into the journal, with everybody else's
+        rows, so it must be a number that fits."""
+        if offset > LARGEST_OFFSET:
+            raise InvalidArgument(
+                f"stream '{self.name}': offset {str(offset)[:20]}... is beyond what a stream will "
+                f"ever hold; it ends at {self.log.tail}"
+            )
+        return max(0, offset)
+
+    async def _at_time(self, time: float) -> int:
+        """Before all times that PostgreSQL and Python can both write is before all messages."""
+        if time < EARLIEST:
+            return self.first_offset
+        return self.log.tail if time > LATEST else await self._source.offset_at(time)
 
     def commit_cursor(self, group: str, offset: int) -> None:
         """All up to and with `offset` is settled for that group."""

@@ -42,7 +42,7 @@ from queue_core.errors import (
 from queue_core.message import TOPIC_EXCHANGE
 from queue_core.outcomes import FAILED, REJECTED, RELEASED, Verdict
 from queue_core.queues import ClassicQueue, EphemeralQueue
-from queue_core.specs import AGE_UNITS, QueueSpec
+from queue_core.specs import AGE_DIGITS, AGE_UNITS, QueueSpec
 from queue_core.streams import StreamQueue
 from queue_core.vhost import Vhost
 
@@ -248,11 +248,17 @@ def position(value: object, now: float) -> Position | None:
             return Position(offset=value)
         case datetime():
             return Position(time=value.timestamp())
-        case str() if value[:-1].isascii() and value[:-1].isdigit() and value[-1] in AGE_UNITS:
+        case str() if _is_interval(value):
             return Position(time=now - int(value[:-1]) * AGE_UNITS[value[-1]])
     raise InvalidArgument(
         f"'{OFFSET}' must be first, last, next, an offset, a timestamp or an interval such as 1h"
     )
+
+
+def _is_interval(value: str) -> bool:
+    number, unit = value[:-1], value[-1:]
+    is_number = number.isascii() and number.isdigit() and len(number) <= AGE_DIGITS
+    return is_number and unit in AGE_UNITS
 
 
 def cancel(channel: Channel, method: BasicCancel) -> None:

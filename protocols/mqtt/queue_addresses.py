@@ -19,6 +19,7 @@ SETTLES: Final = {
     "$reject": Outcome.REJECTED,
 }
 COMMIT: Final = "$commit"
+MOST_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,16 @@ def tokens_match(wanted: Tokens, key: str) -> bool:
     return len(levels) == len(wanted)
 
 
+def is_number(text: str) -> bool:
+    """Of an offset, which has 19 digits at most: Python reads no numbers of thousands of them."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
+
+
 def parse_position(text: str) -> Position:
     """first, last, next, an offset, or a time. Raises InvalidArgument."""
     if text in ("first", "last", "next"):
         return Position(name=text)
-    if text.isdecimal():
+    if is_number(text):
         return Position(offset=int(text))
     try:
         time = datetime.fromisoformat(text)
@@ -99,7 +105,7 @@ def parse_position(text: str) -> Position:
 def parse_message_id(text: str, name: str) -> int:
     """The offset in `queue:offset`. Raises InvalidArgument."""
     queue, _, offset = text.rpartition(":")
-    if queue != name or not offset.isdecimal():
+    if queue != name or not is_number(offset):
         raise InvalidArgument(
             f"message-id '{text[:80]}' is none of queue '{name}'; send back the one that came with "
             "the message"

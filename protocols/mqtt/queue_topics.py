@@ -19,6 +19,7 @@ from protocols.mqtt.queue_addresses import (
     COMMIT,
     SETTLES,
     QueueAddress,
+    is_number,
     parse_message_id,
     parse_position,
     parse_queue_address,
@@ -184,7 +185,7 @@ class QueueTopics:
         offset = said.get("offset")
         if offset is None and "message-id" in said:
             offset = str(parse_message_id(said["message-id"], name))
-        if group is None or offset is None or not offset.isdecimal():
+        if group is None or offset is None or not is_number(offset):
             raise InvalidArgument(
                 "$commit needs the user properties group-id, and offset or message-id"
             )

@@ -57,6 +57,9 @@ async def test_everyone_may_read_everything(house: House) -> None:
         (Position(offset=4), numbered(4, 11)),
         (Position(offset=-4), numbered(0, 11)),
         (Position(offset=400), []),
+        (Position(offset=2**62), []),
+        (Position(time=-1e300), numbered(0, 11)),
+        (Position(time=1e300), numbered(10, 11)),
     ],
 )
 @pytest.mark.parametrize("group", [None, "g"])
@@ -92,6 +95,18 @@ async def test_a_position_must_say_something(house: House) -> None:
     await house.stream()
     with pytest.raises(InvalidArgument, match="first, last, next"):
         await house.consume("s", start=Position(name="middle"))
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_an_offset_that_the_journal_cannot_hold_is_refused_to_its_consumer_only(
+    house: House, group: str | None
+) -> None:
+    await house.stream()
+    with pytest.raises(InvalidArgument, match="beyond what a stream will ever hold"):
+        await house.consume("s", start=Position(offset=10**23), group=group)
+    await house.store("s", b"0")
+    inbox, _ = await house.consume("s", start=FIRST, group=group)
+    assert bodies(await inbox.has(1)) == [b"0"]
 
 
 async def test_members_of_a_group_compete(house: House) -> None:

@@ -46,7 +46,9 @@ def test_a_stream_is_read_from_where_the_consumer_says(
     assert position(said, NOW) == meant
 
 
-@pytest.mark.parametrize("said", ["", "soon", "1x", "h", -1, True, 1.5, b"first", ["first"]])
+@pytest.mark.parametrize(
+    "said", ["", "soon", "1x", "h", -1, True, 1.5, b"first", ["first"], f"{'9' * 5000}s"]
+)
 def test_a_place_that_no_stream_has_is_refused(said: object) -> None:
     with pytest.raises(InvalidArgument, match="x-stream-offset"):
         position(said, NOW)
