@@ -225,7 +225,7 @@ def _mode(name: str, argument: str, value: object) -> object:
     return value
 
 
-AGE_DIGITS: Final = 12
+AGE_DIGITS: Final = 300  # years of so many digits are still a float; of more there never were any
 AGE_UNITS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -236,13 +236,13 @@ def _age(name: str, argument: str, value: object) -> object:
         text[-1:] in AGE_UNITS
         and number.isascii()
         and number.isdigit()
-        and len(number) <= AGE_DIGITS  # what is longer may be no float, and is no age
+        and len(number) <= AGE_DIGITS
     ):
         return float(int(number) * AGE_UNITS[text[-1]])
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise InvalidArgument(
-        f"queue '{name}': '{argument}' is '{shown}'; write a number of up to {AGE_DIGITS} digits "
-        f"and one of {', '.join(AGE_UNITS)}, for example 7D"
+        f"queue '{name}': '{argument}' is '{shown}'; write a number and one of "
+        f"{', '.join(AGE_UNITS)}, for example 7D"
     )
 
 

@@ -93,7 +93,15 @@ def test_a_quorum_queue_is_classic_with_its_delivery_limit() -> None:
     assert given.delivery_limit == 5
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("7D", 604_800.0), ("1h", 3600.0), ("30s", 30.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7D", 604_800.0),
+        ("1h", 3600.0),
+        ("30s", 30.0),
+        (f"1{'0' * 299}Y", 31_536_000e299),
+    ],
+)
 def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     spec = QueueSpec.parse("s", {"x-queue-type": "stream", "x-max-age": text})
     assert spec.max_age == seconds
