@@ -102,14 +102,20 @@ async def _make_fit(url: str, *, may_migrate: bool) -> None:
 
 
 async def _problems(url: str) -> list[Problem]:
-    from queue_core.store import preflight
+    from queue_core.store import diagnosis, preflight
+    from queue_core.store.findings import Level
 
     async with reaching(url):
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
-            return await preflight.check(connection)
+            problems = await preflight.check(connection)
+            found = [] if problems else await diagnosis.safety(connection)
         finally:
             await connection.close()
+    for each in found:
+        if each.level is not Level.OK:  # may be wanted, for a trial: the start goes on
+            logger.warning("%s. Way out: %s", each.what, each.way_out)
+    return problems
 
 
 async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:

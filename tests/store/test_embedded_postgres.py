@@ -18,6 +18,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from gateway.config import Config, Postgres
+from gateway.database import open_database
 from gateway.embedded_postgres import EmbeddedPostgres
 from gateway.postgres_binaries import find_binaries
 from gateway.postgres_errors import DataDirInUse, EmbeddedPostgresError
@@ -63,6 +65,21 @@ def test_tables_made_in_psql_are_not_put_into_the_gateways_schema(folder: Path) 
         execute(server.url, "CREATE SCHEMA howdah", "CREATE TABLE purchase (id int)")
         where = "SELECT schemaname FROM pg_tables WHERE tablename = 'purchase'"
         assert fetch_value(server.url, where) == "public"
+
+
+def test_settings_that_lose_messages_are_told_at_the_start(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, str | float | bool] = {"shared_buffers": "16MB", "fsync": False}
+    postgres = Postgres(bin_dir=chosen_bin_dir(), settings=settings)
+
+    async def start() -> None:
+        async with open_database(Config(data_dir=folder / "data", postgres=postgres)):
+            pass
+
+    asyncio.run(start())
+    lines = [line.message for line in caplog.records if line.name == "gateway.database"]
+    assert any("fsync is off: a crash of the machine loses messages" in line for line in lines)
 
 
 def test_the_password_is_asked_for_and_readable_by_its_owner_only(folder: Path) -> None:
