@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import CERTIFICATE_NAMES, Listener, Tls
+from gateway.handshakes import TlsCounters
 from gateway.listeners import open_listener
 from queue_core.auth import Peer
 from tests import certificates
@@ -31,7 +32,8 @@ async def described(tmp_path: Path, pair: tuple[Path, Path] | None) -> Peer:
     bundle.write_text(certificates.AUTHORITY.read_text() + certificates.NAMED.read_text())
     tls = Tls(cert=certificates.SERVER, key=certificates.SERVER_KEY, ca=bundle)
     came: asyncio.Queue[Peer] = asyncio.Queue()
-    server = await open_listener("amqp", Listener(port=0, tls=tls), lambda: Peers(came))
+    listener = Listener(port=0, tls=tls)
+    server = await open_listener("amqp", listener, lambda: Peers(came), TlsCounters())
     context = ssl.create_default_context(cafile=certificates.AUTHORITY)
     if pair is not None:
         context.load_cert_chain(*pair)
