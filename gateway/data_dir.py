@@ -75,7 +75,9 @@ def create_data_dir(data_dir: Path) -> None:
 def unusable(data_dir: Path, error: OSError) -> EmbeddedPostgresError:
     """An error of the file system, said with the setting that leads out of it."""
     reason = error.strerror or str(error)
+    way_out = "make room or give this user access to it, or choose another data_dir"
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        way_out = "a folder is needed; choose another data_dir"
     return EmbeddedPostgresError(
-        f"data_dir {data_dir} cannot be used: {reason} ({error.filename or data_dir}): "
-        "make room or give this user access to it, or choose another data_dir"
+        f"data_dir {data_dir} cannot be used: {reason} ({error.filename or data_dir}): {way_out}"
     )
