@@ -115,16 +115,38 @@ class Subscribing:
             refusal = self._refused(packet.requests[0].filter, error)
             reasons = [reason if reason >= 0x80 else refusal for reason in reasons]
             granted, are_new = [], []
-        for subscription in granted:
-            if subscription.queue is not None:
-                await self._queue_topics.consume(subscription)
+        lost = await self._consume(granted)
+        if lost:
+            problem = str(next(iter(lost.values())))
+            reasons = [
+                self._refused(request.filter, lost[request.filter])
+                if request.filter in lost and reason < 0x80
+                else reason
+                for request, reason in zip(packet.requests, reasons, strict=True)
+            ]
         self._on_changed()
         answer(SubAck(packet.packet_id, tuple(reasons), self._said(problem)))
         for subscription, is_new in zip(granted, are_new, strict=True):
+            if subscription.address in lost:
+                continue
             if subscription.queue is not None:
                 self._queue_topics.wake(subscription.address)
             elif subscription.share is None:
                 await self._send_retained(subscription, is_new)
+
+    async def _consume(self, granted: list[Subscription]) -> dict[str, CoreError]:
+        """Joins the queues among them. What cannot be consumed after all (it is in somebody's
+        exclusive use, or has no such place or group) is no subscription: why, by its address."""
+        lost: dict[str, CoreError] = {}
+        for subscription in granted:
+            if subscription.queue is not None:
+                try:
+                    await self._queue_topics.consume(subscription)
+                except CoreError as error:
+                    lost[subscription.address] = error
+        if lost:
+            await self._session.unsubscribe_all(list(lost))
+        return lost
 
     def _check_announced(self, packet: Subscribe) -> None:
         """CONNACK said what is not to be had here: who asks for it all the same broke the protocol

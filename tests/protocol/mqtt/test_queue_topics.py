@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel, Version
+from protocols.mqtt.packets import (
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+)
 from protocols.mqtt.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
@@ -266,6 +275,29 @@ async def test_positions_and_groups_are_for_streams(mqtt: Mqtt) -> None:
         assert await client.subscribe(queue, 1, P(user=(("offset", "nowhere"),))) == 0x83
         assert await client.subscribe(queue, 1, P(user=(("ack", "perhaps"),))) == 0x83
         assert await client.publish(f"{queue}/$commit", b"", 1) != 0
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param(("offset", "9" * 30), id="an offset that is no number"),
+        pytest.param(("offset", str(2**63 - 1)), id="an offset that no stream will have"),
+        pytest.param(("consumer-group", "g" * 300), id="a group with too long a name"),
+    ],
+)
+async def test_a_place_that_cannot_be_read_from_is_refused_and_the_client_goes_on(
+    mqtt: Mqtt, shared_gateway: GatewayProcess, wish: tuple[str, str]
+) -> None:
+    name = fresh("log")
+    arguments = ("-a", "x-queue-type=stream")
+    assert shared_gateway.run("queue", "declare", name, *arguments).returncode == 0
+    queue = f"$queue/{name}"
+    client_id = fresh("reader")
+    async with mqtt.client(client_id, properties=LASTING) as reader:
+        assert await reader.subscribe(queue, 1, P(user=(wish,))) == 0x83
+        reader.send(Unsubscribe(99, (queue,)))
+        assert (await reader.find(UnsubAck)).reasons == (0x11,)  # there is no such subscription
+        assert await reader.subscribe(queue, 1) == 1
 
 
 async def test_what_a_filter_leaves_out_stays_in_its_place_for_others(mqtt: Mqtt) -> None:
