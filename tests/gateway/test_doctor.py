@@ -70,6 +70,10 @@ def test_who_has_a_port_is_left_open_when_nobody_tells(tmp_path: Path) -> None:
             "HOWDAH_DATABASE__URL": "postgresql://user:secret@127.0.0.1:1/db",
             "HOWDAH_DATA_DIR": str(tmp_path),
             "HOWDAH_LISTENERS__AMQP__PORT": str(taken.getsockname()[1]),
+            # No other well-known port either: a developer's own gateway may be running.
+            "HOWDAH_LISTENERS__MQTT": "null",
+            "HOWDAH_LISTENERS__MQTT_WS": "null",
+            "HOWDAH_LISTENERS__MANAGEMENT": "null",
         }
         done = howdah("doctor", environ=environ)
     assert done.returncode == 1
