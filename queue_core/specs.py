@@ -15,6 +15,7 @@ from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgumen
 
 QUORUM_DELIVERY_LIMIT: Final = 20
 MAX_PRIORITY: Final = 255
+MOST_NAME_BYTES: Final = 2000  # PostgreSQL indexes no more than 2704, the virtual host's included
 
 
 class QueueKind(StrEnum):
@@ -196,6 +197,16 @@ def _text(name: str, argument: str, value: object) -> object:
     if not isinstance(value, str) or not is_storable(value):
         raise InvalidArgument(f"queue '{name}': '{argument}' must be a string without NUL")
     return value
+
+
+def require_short_name(name: str) -> None:
+    """Of a queue that is to be stored. Names that clients choose have 255 bytes in most protocols;
+    one that is put together from a session's, or a link's, may be longer."""
+    if len(name.encode()) > MOST_NAME_BYTES:
+        raise InvalidArgument(
+            f"queue '{name[:60]}...': its name has {len(name.encode())} bytes, and may have "
+            f"{MOST_NAME_BYTES}; choose a shorter name, client id or link name"
+        )
 
 
 def is_storable(text: str) -> bool:

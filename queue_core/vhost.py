@@ -35,7 +35,7 @@ from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
 from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue, House
 from queue_core.router import Route, Router
-from queue_core.specs import QueueKind, QueueSpec
+from queue_core.specs import QueueKind, QueueSpec, require_short_name
 from queue_core.streams import StreamQueue
 from queue_core.subscriptions import RESERVED_PREFIXES, SERVER_NAMED_PREFIX, is_reserved
 from queue_core.transactions import Transaction
@@ -220,6 +220,7 @@ class Vhost:
                 if spec.exclusive:
                     self._owned.setdefault(id(owner), {})[queue.name] = queue
             else:
+                require_short_name(spec.name)
                 queue = await self._stored.create(self, spec, created_by)
             self.add_queue(queue)
             return queue

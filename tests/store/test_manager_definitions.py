@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
+
 import asyncpg
 import pytest
 
@@ -175,6 +177,17 @@ async def test_a_name_that_the_database_cannot_hold_is_refused_as_a_bad_argument
     assert house.vhost.publish(Message(b"", "amq.direct", routing_key=name)) is Published.NOWHERE
     await house.crash_and_reopen()
     assert list(house.vhost.queues) == ["q"]
+
+
+async def test_a_name_that_the_database_cannot_index_is_refused_as_a_bad_argument(
+    house: House,
+) -> None:
+    longest = token_hex(1000)
+    await house.vhost.declare_queue(QueueSpec.parse(longest))
+    with pytest.raises(InvalidArgument, match="has 2001 bytes, and may have 2000"):
+        await house.vhost.declare_queue(QueueSpec.parse(f"{longest}x"))
+    await house.crash_and_reopen()
+    assert list(house.vhost.queues) == [longest]
 
 
 async def test_the_owner_of_an_exclusive_queue_takes_it_along(house: House) -> None:
