@@ -293,7 +293,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in the stream to read")
+    parser.add_argument("--messages", type=int, default=2_000_000, help="in the stream to read")
     parser.add_argument("--rate", type=float, help="of the paced job (default: 20000)")
     parser.add_argument("--kinds", nargs="+", choices=("stands_back", "paced", "competes"),
                         default=["stands_back", "paced", "competes"])  # fmt: skip

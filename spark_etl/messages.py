@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_etl.connection import FETCH_ROWS, jdbc_options
 from spark_etl.database import Database, connected
-from spark_etl.queues import Queue, edges, find_queue, message_bytes, segments
+from spark_etl.queues import Queue, Segments, edges, find_queue, message_bytes, segments
 from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, join_statement
 from spark_etl.unpacking import SURPRISE
@@ -299,7 +299,7 @@ def _typed(name: str, kind: str) -> Column:
 
 def source(
     queue: Queue,
-    only: list[int] | None = None,
+    only: Segments | None = None,
     columns: Mapping[str, str] | None = None,
     is_plain: str = IS_FINITE,
 ) -> str:
@@ -312,12 +312,14 @@ def source(
     )
 
 
-def conditions(queue: Queue, only: list[int] | None = None) -> list[str]:
+def conditions(queue: Queue, only: Segments | None = None) -> list[str]:
     """What is true of each message of the queue, once."""
-    found = [f"m.queue_id = {queue.id}", _NOT_COPIED]
-    if only:
+    found = [f"m.queue_id = {queue.id}"]
+    if only is None or only.has_retired:
+        found.append(_NOT_COPIED)
+    if only is not None and only.ids:
         # Constants: the planner leaves all other partitions out.
-        found.append(f"m.segment_id IN ({', '.join(map(str, only))})")
+        found.append(f"m.segment_id IN ({', '.join(map(str, only.ids))})")
     return found
 
 

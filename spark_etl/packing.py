@@ -22,7 +22,7 @@ from spark_etl.messages import (
     guard,
     values,
 )
-from spark_etl.queues import Queue, segments
+from spark_etl.queues import Queue, Segments, segments
 from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, join_statement
 from spark_etl.unpacking import NULL_INT, Packed
@@ -86,7 +86,7 @@ def packed_columns(shape: Shape) -> list[Packed]:
     return found
 
 
-def packed_source(queue: Queue, wanted: Range, shape: Shape, only: list[int], step: int) -> str:
+def packed_source(queue: Queue, wanted: Range, shape: Shape, only: Segments, step: int) -> str:
     """The table expression: for each run of `step` offsets, one probe of the index."""
     sent = ", ".join(f'{_sent(*each)} AS "{each[0]}"' for each in _wired(shape))
     # False for a null, too: bool_and would pass over one.

@@ -21,7 +21,8 @@ _EDGES: Final = """
 """
 # A limit, so that each segment is asked by one probe of its index.
 _SEGMENTS: Final = """
-    SELECT s.id FROM howdah.segment s CROSS JOIN LATERAL (
+    SELECT s.id, s.retired_at IS NOT NULL AS is_retired
+    FROM howdah.segment s CROSS JOIN LATERAL (
         SELECT FROM howdah.message m WHERE m.segment_id = s.id
         AND m.queue_id = ? AND m."offset" > ? AND m."offset" <= ? LIMIT 1) m
     WHERE coalesce(s.queue_id, 0) = ? ORDER BY s.id
@@ -63,6 +64,14 @@ class Edges:
     newest: int
 
 
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Where messages of a range lie, at one moment."""
+
+    ids: list[int]
+    has_retired: bool  # some of the messages may be in a newer segment, too
+
+
 def find_queues(database: Database, vhost: str, names: list[str] | None = None) -> list[Queue]:
     """Those queues of the virtual host, or all of them; an unknown one is an error."""
     known = {row["name"]: Queue(**row) for row in database.fetch(_QUEUES, vhost)}
@@ -95,11 +104,11 @@ def edges(database: Database, queue: Queue) -> Edges | None:
     return None if row["head"] is None else Edges(row["head"], row["newest"])
 
 
-def segments(database: Database, queue: Queue, wanted: Range) -> list[int]:
+def segments(database: Database, queue: Queue, wanted: Range) -> Segments:
     """Segments with messages of that range, as of the database's snapshot."""
     series = queue.id if queue.is_stream else 0
     rows = database.fetch(_SEGMENTS, queue.id, wanted.after, wanted.upto, series)
-    return [row["id"] for row in rows]
+    return Segments([row["id"] for row in rows], any(row["is_retired"] for row in rows))
 
 
 def offset_at(database: Database, queue: Queue, moment: str) -> int | None:

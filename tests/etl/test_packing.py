@@ -20,7 +20,7 @@ from spark_etl.export import ExportSettings, export, read_export
 from spark_etl.messages import COLUMNS, Same, Shape
 from spark_etl.packing import LARGEST, RUN, packed_source
 from spark_etl.parquet import NoArrowError, write_packed
-from spark_etl.queues import Queue
+from spark_etl.queues import Queue, Segments
 from spark_etl.ranges import Range
 from spark_etl.unpacking import DayFiles, Pace, Packed, arrow_schema, by_day, unpacked
 from tests.store.managers import House
@@ -264,7 +264,7 @@ async def test_a_run_of_offsets_is_one_probe_of_the_index_in_the_segments_that_h
     columns = frozenset(("offset", "enqueued_at", "durable", "body"))
     shape = Shape(columns, None, False, 0, {"durable": Same("true", "'true'")})
     queue = await queue_of(db)
-    table = packed_source(queue, Range(-1, 2999), shape, [1], RUN)
+    table = packed_source(queue, Range(-1, 2999), shape, Segments([1], has_retired=False), RUN)
     query = f'SELECT * FROM {table} WHERE "first" >= 0 AND "first" < 2000'
     plan = "\n".join(r[0] for r in await db.fetch(f"EXPLAIN {query}"))
     assert f'(queue_id = {queue.id}) AND ("offset" > r.first) AND ("offset" <= LEAST(' in plan
