@@ -1,7 +1,7 @@
 """Publish in your own database transaction: with the row, or not at all.
 
 `howdah.publish` inserts into the outbox; the gateway takes what is committed and routes it like any
-message, exactly once. No message without its purchase, no purchase without its message, and no
+message, exactly once. No message without its sale, no sale without its message, and no
 broker to reach while the transaction is open.
 """
 
@@ -15,11 +15,11 @@ from where import AMQP_URL, database_url
 async def buy(database: asyncpg.Connection, article: str, amount: int) -> None:
     async with database.transaction():
         number = await database.fetchval(
-            "INSERT INTO purchase (article, amount) VALUES ($1, $2) RETURNING id", article, amount
+            "INSERT INTO sale (article, amount) VALUES ($1, $2) RETURNING id", article, amount
         )
         await database.execute(
-            "SELECT howdah.publish('purchases', to_jsonb(p), message_id => 'purchase-' || p.id) "
-            "FROM purchase p WHERE id = $1",
+            "SELECT howdah.publish('sales', to_jsonb(p), message_id => 'sale-' || p.id) "
+            "FROM sale p WHERE id = $1",
             number,
         )
         if amount > 100:
@@ -29,7 +29,7 @@ async def buy(database: asyncpg.Connection, article: str, amount: int) -> None:
 async def shop() -> None:
     database = await asyncpg.connect(database_url())
     await database.execute(
-        "CREATE TABLE IF NOT EXISTS purchase "
+        "CREATE TABLE IF NOT EXISTS sale "
         "(id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, article text, amount int)"
     )
     await buy(database, "saddle", 2)
@@ -43,7 +43,7 @@ async def shop() -> None:
 
 def main() -> None:
     connection = BlockingConnection(AMQP_URL, allowed_mechs="PLAIN")
-    receiver = connection.create_receiver("queue://purchases", credit=2)  # makes the queue
+    receiver = connection.create_receiver("queue://sales", credit=2)  # makes the queue
     asyncio.run(shop())
     for _ in range(2):
         message = receiver.receive(timeout=30)

@@ -111,7 +111,7 @@ class QueueSpec:
 
     def check_equivalent(self, other: QueueSpec) -> None:
         """Declaring again is fine with the same words, and an error with any other."""
-        for attribute in ("kind", "durable", "exclusive", "auto_delete", "delivery_limit"):
+        for attribute in ("durable", "kind", "exclusive", "auto_delete", "delivery_limit"):
             mine, theirs = getattr(self, attribute), getattr(other, attribute)
             if mine != theirs:
                 raise NotEquivalent(

@@ -27,8 +27,8 @@ SAYS = {  # program -> what it prints, in this order
     ],
     "outbox.py": [
         r"^1000 pieces of elephant\? The transaction is rolled back$",
-        r'^purchase-\d+ .*"article": "saddle"',
-        r'^purchase-\d+ .*"article": "howdah"',
+        r'^sale-\d+ .*"article": "saddle"',
+        r'^sale-\d+ .*"article": "howdah"',
     ],
     "replay_from_yesterday.py": [
         r"^AMQP 0\.9\.1, offset 0: door opened$",
