@@ -125,7 +125,7 @@ def export(
 def connected_also(
     spark: SparkSession, url: str, database: Database, its_url: str
 ) -> Iterator[Database]:
-    """A connection to another database, or the same one: a login costs Java a tenth of a second."""
+    """A connection to another database, or the one that is there: SCRAM makes logins dear."""
     if url == its_url:
         yield database
         return
