@@ -7,8 +7,10 @@ and the same ports. Everything it said is in `said()`, which a failing test show
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +29,20 @@ ROOT = Path(__file__).parents[1]
 _ANNOUNCEMENT = re.compile(r"(\w+) listening on (\S+):(\d+)")
 
 
+def lasting_port() -> int:
+    """A free port below those that the system gives to clients. One of those may be gone when the
+    gateway comes back: to a client that tries to reach it, and so talks to itself."""
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    for port in random.sample(range(max(first - 12_000, 1024), first), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port below {first}")
+
+
 class GatewayProcess:
     """One gateway. Settings are those of its YAML file, laid over small ones for tests."""
 
@@ -43,7 +59,7 @@ class GatewayProcess:
     def _defaults(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         defaults: dict[str, Any] = {
             "data_dir": str(self.data_dir),
-            "listeners": {name: {"port": 0} for name in LISTENERS},
+            "listeners": {name: {"port": lasting_port()} for name in LISTENERS},
         }
         if "url" not in settings.get("database", {}):
             # Production settings but for memory: several run beside each other.

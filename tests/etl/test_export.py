@@ -174,9 +174,8 @@ def typed(number: int, queue: str) -> Message:
     properties = Properties(
         message_id=f"m-{number}" if number % 3 else None, created_at=made, headers=headers
     )
-    return Message(
-        bytes([number % 256, 0, 255]), "", routing_key=queue, properties=properties, priority=4
-    )
+    body = bytes([number % 256, 0, 255]) * 50
+    return Message(body, "", routing_key=queue, properties=properties, priority=4)
 
 
 async def test_publishers_consumers_and_retention_go_on_during_an_export(

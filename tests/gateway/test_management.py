@@ -52,19 +52,20 @@ def test_readiness_falls_while_postgresql_is_gone_and_comes_back(tmp_path: Path)
 
 def test_metrics_count_messages_and_show_queues_by_name(shared_gateway: GatewayProcess) -> None:
     name = "metrics.orders"
-    before = samples(shared_gateway)["howdah_published_total", ()]
+    earlier = samples(shared_gateway)
     assert shared_gateway.run("queue", "declare", name).returncode == 0
     for _ in range(3):
         assert shared_gateway.run("publish", "--queue", name, "x").returncode == 0
     key = ("howdah_queue_ready", ("classic", name, "/"))
     wait_until(lambda: samples(shared_gateway).get(key) == 3)
     after = samples(shared_gateway)
-    assert after["howdah_published_total", ()] >= before + 3
+    assert after["howdah_published_total", ()] >= earlier["howdah_published_total", ()] + 3
     assert after["howdah_outbox_drained_total", ()] >= 3
     assert after["howdah_queue_consumers", ("classic", name, "/")] == 0
     assert after["howdah_ready", ()] == 1
     assert after["howdah_connections", ("mqtt",)] == 0
-    assert after["howdah_mqtt_protocol_errors_total", ()] == 0
+    errors = ("howdah_mqtt_protocol_errors_total", ())
+    assert after[errors] == earlier[errors]
     assert after["process_resident_memory_bytes", ()] > 0
 
 

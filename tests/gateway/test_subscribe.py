@@ -118,4 +118,5 @@ def test_no_listener_there_is_told_with_the_way_out(shared_gateway: GatewayProce
 
 def test_a_filter_is_needed(shared_gateway: GatewayProcess) -> None:
     assert "to what?" in refusal(shared_gateway.run("subscribe"))
-    assert "give --port" in refusal(shared_gateway.run("subscribe", "t"))
+    any_port = {"HOWDAH_LISTENERS__MQTT__PORT": "0"}
+    assert "give --port" in refusal(shared_gateway.run("subscribe", "t", environ=any_port))
