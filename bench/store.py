@@ -213,7 +213,7 @@ class Bench:
     async def depth(self, total: int, deep: int) -> list[Figure]:
         """Of an empty and of a deep queue."""
         async with self.manager() as vhost:
-            await cycle_of(vhost, total)  # warm
+            await self._warm(vhost, deep + 2 * total)
             shallow_memory = resident_bytes()
             shallow = await self.measure("depth 0", total, lambda: cycle_of(vhost, total))
             load = Load(vhost, deep)
@@ -231,10 +231,7 @@ class Bench:
     async def reader(self, total: int) -> None:
         reader = await asyncpg.connect(self.url)
         async with self.manager() as vhost:
-            # As much as will be measured, so that every tenth finds the write-ahead log's files
-            # there and none pays for making them; a server that has run for a while has them.
-            await cycle_of(vhost, total)
-            await reader.execute("CHECKPOINT")
+            await self._warm(vhost, total)
             await reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             await reader.fetch("SELECT count(*) FROM howdah.message")
             started = time.perf_counter()
@@ -252,6 +249,14 @@ class Bench:
             for line in left:
                 print(f"  {line}")
         await reader.close()
+
+    async def _warm(self, vhost: Vhost, total: int) -> None:
+        """As much as will be measured, so that no part of it pays for making the write-ahead log's
+        files: a server that has run for a while has them."""
+        await cycle_of(vhost, total)
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("CHECKPOINT")
+        await connection.close()
 
     async def _log_bytes(self) -> int:
         connection = await asyncpg.connect(self.url)
