@@ -130,7 +130,8 @@ class Maintenance:
         queues: list[ClassicQueue | StreamQueue],
     ) -> None:
         if segment.queue_id is not None:
-            if any(isinstance(q, StreamQueue) and not self._is_over(q, segment) for q in queues):
+            # of a classic queue there is nothing here: who finds something must not drop it
+            if not all(isinstance(q, StreamQueue) and self._is_over(q, segment) for q in queues):
                 return
             await self._drop(connection, segment, queues, {})
             return

@@ -377,3 +377,20 @@ async def test_a_group_moves_on_over_what_its_filter_refuses(house: House) -> No
     await house.crash_and_reopen()
     everyone, _ = await house.consume("s", ACCEPTED, start=Position(offset=3_000))
     assert bodies(await everyone.has(2)) == [b"3000", b"3999"]  # other readers see all of it
+
+
+async def test_nothing_is_dropped_of_a_stream_that_somebody_made_a_classic_queue_by_hand(
+    migrated_url: str,
+) -> None:
+    house = await House(migrated_url).with_segments(100).open()
+    await house.stream()
+    for body in numbered(0, 5):
+        await house.store("s", body * 200)
+    await house.close()
+    connection = await asyncpg.connect(house.url)
+    await connection.execute("UPDATE howdah.queue SET arguments = '{}' WHERE name = 's'")
+    await house.open()
+    await house.upkeep()
+    assert await connection.fetchval("SELECT count(*) FROM howdah.message") == 5
+    await connection.close()
+    await house.close()
