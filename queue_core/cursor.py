@@ -326,7 +326,8 @@ class Cursor:
             *(offset for offset in self.delayed.offsets() if offset < mark),
         }
         delays = self.delays()  # the same rows as before, if those are not written yet
-        for offset in suspects - history.failures.keys():
+        counted = {offset for offset, count in history.failures.items() if count}
+        for offset in suspects - counted:
             journal.note_failure(self, offset, 1, delays.get(offset), "")
         for offset in history.released - suspects - history.failures.keys():
             journal.note_failure(self, offset, 0, delays.get(offset), "")

@@ -545,3 +545,22 @@ async def test_a_stream_delivers_no_message_before_its_time(house: House) -> Non
     assert bodies(await inbox.has(1)) == [b"now"]
     await house.later(11)
     assert bodies(await inbox.has(2)) == [b"now", b"later"]
+
+
+async def test_a_crash_counts_for_what_was_released_before_however_orderly_the_next_end_is(
+    house: House,
+) -> None:
+    await house.queue()
+    await house.store("q", b"0")
+    inbox, consumer = await house.consume()
+    await inbox.has(1)
+    house.vhost.end_consumer(consumer, RELEASED)
+    await house.reopen()
+    inbox, _ = await house.consume()
+    (delivery,) = await inbox.has(1)
+    assert (delivery.redelivered, delivery.failures) == (True, 0)
+    await house.crash_and_reopen()
+    await house.reopen()
+    inbox, _ = await house.consume()
+    (delivery,) = await inbox.has(1)
+    assert (delivery.redelivered, delivery.failures) == (True, 1)
