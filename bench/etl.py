@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -119,7 +120,7 @@ def measure(url: str, messages: int, rounds: int, servers: list[int]) -> dict[st
 
         def export_all(parts: int) -> None:
             target = next(targets)
-            export(spark, url, [QUEUE], ExportSettings(target, messages, parts))
+            export(spark, url, [QUEUE], ExportSettings(target, messages, parts, rate=inf))
             shutil.rmtree(target)
 
         for parts in (2, 1):

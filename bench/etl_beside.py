@@ -7,7 +7,7 @@ a stream of the same database over and over, or does not. Each kind of job is me
 
     stands_back   Spark at nice 19: as if it had machines of its own; what its sessions and
                   snapshots do to the gateway is measured, and little of what its JVM does
-    paced         Spark on the same cores, with a cap on its rate
+    paced         Spark on the same cores, at the rate that a long export has by default
     competes      Spark on the same cores, as fast as it goes
 
 A load counts only if rows flowed to the job nearly all the time; where they did not, the run fails.
@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,7 @@ from bench.runner import measured
 from bench.scenarios import SCENARIOS
 from gateway.embedded_postgres import EmbeddedPostgres
 from gateway.postgres_cluster import DATABASE, HOST, ROLE
+from spark_etl.export import GENTLE_RATE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +87,7 @@ class Reader:
         with self._lock:
             target = next(self._targets)
         try:
-            settings = ExportSettings(target, connections=CONNECTIONS // _EXPORTS, rate=rate)
+            settings = ExportSettings(target, connections=CONNECTIONS // _EXPORTS, rate=rate or inf)
             export(self._spark, self._url, [queue], settings)
         finally:
             shutil.rmtree(target, ignore_errors=True)
@@ -294,7 +296,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
     parser.add_argument("--messages", type=int, default=2_000_000, help="in the stream to read")
-    parser.add_argument("--rate", type=float, help="of the paced job (default: 20000)")
+    parser.add_argument("--rate", type=float, help=f"of the paced job (default: {GENTLE_RATE:g})")
     parser.add_argument("--kinds", nargs="+", choices=("stands_back", "paced", "competes"),
                         default=["stands_back", "paced", "competes"])  # fmt: skip
     parser.add_argument("--reader", action="store_true", help=argparse.SUPPRESS)
@@ -304,7 +306,7 @@ def main() -> int:
         return 0
     known = {
         "stands_back": Kind("stands_back", _STAND_BACK, None),
-        "paced": Kind("paced", 0, options.rate or 20_000.0),
+        "paced": Kind("paced", 0, options.rate or GENTLE_RATE),
         "competes": Kind("competes", 0, None),
     }
     kinds = [known[name] for name in options.kinds]

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 from spark_etl.archive import archive, waiting_segments
 from spark_etl.database import connected, explained, place
 from spark_etl.errors import EtlError
-from spark_etl.export import BATCH_MESSAGES, ExportSettings, export, plan_export
+from spark_etl.export import (
+    BATCH_MESSAGES,
+    FREE_MESSAGES,
+    GENTLE_RATE,
+    ExportSettings,
+    export,
+    plan_export,
+)
 from spark_etl.messages import CONNECTIONS
 from spark_etl.queues import all_queues
 from spark_etl.replay import RATE, ReplaySettings, plan_replay, replay
@@ -127,7 +134,8 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rate", type=float, metavar="N",
-        help="most messages a second, to spare a busy database (default: as fast as it goes)",
+        help=f"most messages a second, to spare a busy database; inf: as fast as it goes (default: "
+        f"that for the first {FREE_MESSAGES:,} of a run, then {GENTLE_RATE:,.0f})",
     )  # fmt: skip
     _add_primary(parser)
 

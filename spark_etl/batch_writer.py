@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,13 +41,16 @@ class BatchWriter:
         url: str,
         queue: Queue,
         connections: int,
-        rate: float | None = None,  # messages a second, all connections together
+        *,
+        must_pace: bool,  # a rate was asked for; else it is kept where that is possible
     ) -> None:
         self._spark = spark
         self._url = url
         self._queue = queue
         self._connections = connections
-        self._rate = None if rate is None else rate / connections
+        self._must_pace = must_pace
+        self._can_pace = True
+        self._rate: float | None = None  # messages a second of each connection
         self._trust = _FULL_TRUST
         self._packs = True
         self._notes: list[str] = []
@@ -56,8 +60,11 @@ class BatchWriter:
         found, self._notes = self._notes, []
         return found
 
-    def write(self, snapshot: Snapshot, wanted: Range, target: Path) -> int:
-        """Files below target/day=<day>; how many messages were read for them."""
+    def write(self, snapshot: Snapshot, wanted: Range, target: Path, rate: float = inf) -> int:
+        """Files below target/day=<day>; how many messages were read for them, so many a second at
+        most, all connections together."""
+        is_paced = self._can_pace and rate < inf
+        self._rate = rate / self._connections if is_paced else None
         if not len(wanted):
             target.mkdir(parents=True)
             return 0
@@ -73,11 +80,12 @@ class BatchWriter:
                 return self._write_packed(shape, snapshot, wanted, target)
             return self._write_rows(shape, snapshot, wanted, target)
         except NoArrowError as error:
-            if self._rate is not None:
+            if self._rate is not None and self._must_pace:
                 raise EtlError(
                     f"{error}, and a rate needs them: install them there, or give no rate"
                 ) from error
-            self._packs = False
+            self._packs = self._can_pace = False
+            self._rate = None
             self._notes.append(f"{error}: messages are written one by one, which is slower")
         except EtlError as error:
             if shape is None or SURPRISE not in str(error):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BATCH_MESSAGES: Final = 1_000_000
+# A long read shall not cost the gateway much, and a short one shall be short: after so many
+# messages of a run comes a rate, unless another is asked for.
+FREE_MESSAGES: Final = 1_000_000
+GENTLE_RATE: Final = 20_000.0
 _SNAPSHOT_SECONDS: Final = 60
 _ATTEMPTS: Final = 3  # at a batch that a standby interrupts
 JOB: Final = "export"
@@ -46,14 +51,21 @@ class ExportSettings:
     batch_messages: int = BATCH_MESSAGES
     connections: int = CONNECTIONS
     checkpoint_url: str | None = None  # the primary, when a standby is read
-    rate: float | None = None  # most messages a second; None: as fast as it goes
+    # Most messages a second; infinite: as fast as it goes; None: that for the first, then gently.
+    rate: float | None = None
 
-    @property
-    def most_messages(self) -> int:
-        """Of one batch: its snapshot is held for a minute or so, also at a low rate."""
-        if self.rate is None:
-            return self.batch_messages
-        return max(1, min(self.batch_messages, int(self.rate * _SNAPSHOT_SECONDS)))
+    def rate_after(self, count: int) -> float:
+        """Of the batch that comes after so many messages of a run."""
+        if self.rate is not None:
+            return self.rate
+        return inf if count < FREE_MESSAGES else GENTLE_RATE
+
+    def most_after(self, count: int) -> int:
+        """Messages of that batch: its snapshot is held for a minute or so, also at a low rate."""
+        most = self.batch_messages
+        if self.rate is None and count < FREE_MESSAGES:
+            most = min(most, FREE_MESSAGES - count)
+        return max(1, int(min(most, self.rate_after(count) * _SNAPSHOT_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ def export(
     on_step: OnStep = lambda step: None,
 ) -> list[Batch]:
     """Everything that is committed when it begins; the batches that it added."""
-    if settings.rate is not None and settings.rate <= 0:
+    if settings.rate is not None and not settings.rate > 0:
         raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     directory = ExportDirectory(settings.directory.absolute())
     primary_url = settings.checkpoint_url or url
@@ -117,7 +129,9 @@ def export(
                 with ledger.locked():
                     source = ReadFrom(spark, url, database, is_primary=primary is database)
                     folder = directory.folder(queue)
-                    added += QueueExport(source, queue, folder, ledger, settings).run(on_step)
+                    before = sum(batch.messages for batch in added)
+                    one = QueueExport(source, queue, folder, ledger, settings, before)
+                    added += one.run(on_step)
     return added
 
 
@@ -159,14 +173,20 @@ class QueueExport:
         folder: QueueFolder,
         ledger: Ledger,
         settings: ExportSettings,
+        count: int = 0,
     ) -> None:
         self._source = source
         self._queue = queue
         self._folder = folder
         self._ledger = ledger
         self._settings = settings
+        self._count_so_far = count  # messages of this run, of other queues too
         self._writer = BatchWriter(
-            source.spark, source.url, queue, settings.connections, settings.rate
+            source.spark,
+            source.url,
+            queue,
+            settings.connections,
+            must_pace=settings.rate is not None,
         )
 
     def run(self, on_step: OnStep) -> list[Batch]:
@@ -183,6 +203,7 @@ class QueueExport:
             after, upto = _end([*before, *added]), plan.wanted.upto
             batch = self._batch_at_last(after, upto, progress, on_step)
             added.append(batch)
+            self._count_so_far += batch.messages
             self._note([*before, *added])
             on_step("noted")
         return added
@@ -243,7 +264,8 @@ class QueueExport:
             label = f"offsets {wanted.after + 1} to {wanted.upto}"
             with progress.batch(label, len(wanted), finished_share(self._source.spark)):
                 there = Range(wanted.after + missing, wanted.upto)
-                read = self._writer.write(snapshot, there, self._folder.data(name))
+                rate = self._settings.rate_after(self._count_so_far)
+                read = self._writer.write(snapshot, there, self._folder.data(name), rate)
         for note in self._writer.notes():
             progress.note(note)
         on_step("written")
@@ -274,7 +296,9 @@ class QueueExport:
         if found is None or found.head > upto:
             return Range(after, upto), upto - after
         start = max(after, found.head - 1)
-        return Range(after, min(upto, start + self._settings.most_messages)), start - after
+        return Range(
+            after, min(upto, start + self._settings.most_after(self._count_so_far))
+        ), start - after
 
     def _count(self, name: str, read: int, expected: int) -> int:
         """Rows in the files: those that were read. A stream has no gaps: with fewer rows than

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from datetime import UTC, date, datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -318,9 +319,18 @@ async def test_a_rate_holds_back_either_way_of_reading_and_changes_nothing_else(
 
 
 def test_at_a_low_rate_batches_are_small_so_that_no_moment_is_held_for_long(tmp_path: Path) -> None:
-    assert ExportSettings(tmp_path, rate=100).most_messages == 6000
-    assert ExportSettings(tmp_path, 50, rate=100).most_messages == 50
-    assert ExportSettings(tmp_path, 50).most_messages == 50
+    assert ExportSettings(tmp_path, rate=100).most_after(0) == 6000
+    assert ExportSettings(tmp_path, 50, rate=100).most_after(0) == 50
+    assert ExportSettings(tmp_path, 50).most_after(0) == 50
+
+
+def test_a_long_run_becomes_gentle_and_a_short_one_is_not_held_back(tmp_path: Path) -> None:
+    gentle = ExportSettings(tmp_path, 700_000)
+    assert (gentle.rate_after(0), gentle.most_after(0)) == (inf, 700_000)
+    assert (gentle.rate_after(700_000), gentle.most_after(700_000)) == (inf, 300_000)
+    assert (gentle.rate_after(1_000_000), gentle.most_after(1_000_000)) == (20_000, 700_000)
+    unbound = ExportSettings(tmp_path, 700_000, rate=inf)
+    assert (unbound.rate_after(1_000_000), unbound.most_after(1_000_000)) == (inf, 700_000)
 
 
 # --- what workers leave behind, and what they lack
