@@ -108,6 +108,8 @@ def test_a_verdict_means_the_same_to_everybody(
         settler.close()  # so that the second one is free for the observer
     else:
         settler.cut()
+    # Confirmed after what was settled before it: SQL sees what is committed.
+    house.publish(house.declare(fresh("behind")), Letter(b"behind"))
     observer = cast(observer_of)
     observer.consume(place)
     seen = observer.receive()
