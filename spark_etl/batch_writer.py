@@ -49,10 +49,9 @@ class BatchWriter:
         self._queue = queue
         self._connections = connections
         self._must_pace = must_pace
-        self._can_pace = True
+        self._has_arrow = True  # as far as we know: packing and pacing are done with it
         self._rate: float | None = None  # messages a second of each connection
         self._trust = _FULL_TRUST
-        self._packs = True
         self._notes: list[str] = []
 
     def notes(self) -> list[str]:
@@ -63,7 +62,7 @@ class BatchWriter:
     def write(self, snapshot: Snapshot, wanted: Range, target: Path, rate: float = inf) -> int:
         """Files below target/day=<day>; how many messages were read for them, so many a second at
         most, all connections together."""
-        is_paced = self._can_pace and rate < inf
+        is_paced = self._has_arrow and rate < inf
         self._rate = rate / self._connections if is_paced else None
         if not len(wanted):
             target.mkdir(parents=True)
@@ -76,7 +75,7 @@ class BatchWriter:
         """None: another way must be tried."""
         shape = self._shape(snapshot, wanted)
         try:
-            if shape is not None and self._packs and is_worth_packing(shape):
+            if shape is not None and self._has_arrow and is_worth_packing(shape):
                 return self._write_packed(shape, snapshot, wanted, target)
             return self._write_rows(shape, snapshot, wanted, target)
         except NoArrowError as error:
@@ -84,8 +83,7 @@ class BatchWriter:
                 raise EtlError(
                     f"{error}, and a rate needs them: install them there, or give no rate"
                 ) from error
-            self._packs = self._can_pace = False
-            self._rate = None
+            self._has_arrow, self._rate = False, None
             self._notes.append(f"{error}: messages are written one by one, which is slower")
         except EtlError as error:
             if shape is None or SURPRISE not in str(error):

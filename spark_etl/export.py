@@ -296,9 +296,8 @@ class QueueExport:
         if found is None or found.head > upto:
             return Range(after, upto), upto - after
         start = max(after, found.head - 1)
-        return Range(
-            after, min(upto, start + self._settings.most_after(self._count_so_far))
-        ), start - after
+        end = start + self._settings.most_after(self._count_so_far)
+        return Range(after, min(upto, end)), start - after
 
     def _count(self, name: str, read: int, expected: int) -> int:
         """Rows in the files: those that were read. A stream has no gaps: with fewer rows than
