@@ -38,22 +38,11 @@ from queue_core.auth import Auth, Identity
 from queue_core.message import Message
 from queue_core.outcomes import Published
 from queue_core.router import Match, Router
+from tests.unit.mqtt.fake_connection import Link
 from tests.unit.mqtt.vectors import VECTORS
 
 LIMIT = 1 << 20
 TOPICS = ("a", "a/b", "bench/topic")
-
-
-class Link:
-    def __init__(self) -> None:
-        self.out: list[bytes] = []
-        self.failures: list[ReasonCode] = []
-
-    def flush_soon(self) -> None: ...
-    def flush_if_large(self) -> None: ...
-
-    def fail(self, reason: ReasonCode, text: str) -> None:
-        self.failures.append(reason)
 
 
 class Place:

@@ -35,6 +35,7 @@ from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription
 from queue_core.units import Unit
 from queue_core.vhost import Vhost
+from tests.unit.mqtt.fake_connection import Link, Session
 
 LIMIT = 1 << 20
 MAXIMUM = 20  # messages that may be open at once
@@ -66,26 +67,6 @@ class Writer:
     @property
     def messages(self) -> list[Message]:
         return [entry.message for unit in self.units for _, entry in unit.appends]
-
-
-class Link:
-    def __init__(self) -> None:
-        self.out: list[bytes] = []
-        self.failures: list[ReasonCode] = []
-
-    def flush_soon(self) -> None: ...
-    def flush_if_large(self) -> None: ...
-
-    def fail(self, reason: ReasonCode, text: str) -> None:
-        self.failures.append(reason)
-
-
-class Session:
-    client_id = "publisher"
-    is_persistent = False
-
-    def __init__(self, vhost: Vhost) -> None:
-        self.vhost = vhost
 
 
 class Stage:

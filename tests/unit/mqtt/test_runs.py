@@ -30,26 +30,10 @@ from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription
 from queue_core.vhost import Vhost
+from tests.unit.mqtt.fake_connection import Link, Session
 
 LIMIT = 1 << 20
 TOPICS = ("a", "a/b", "x" * 200)
-
-
-class Link:
-    def __init__(self) -> None:
-        self.out: list[bytes] = []
-
-    def flush_soon(self) -> None: ...
-    def flush_if_large(self) -> None: ...
-    def fail(self, reason: object, text: str) -> None: ...
-
-
-class Session:
-    client_id = "publisher"
-    is_persistent = False
-
-    def __init__(self, vhost: Vhost) -> None:
-        self.vhost = vhost
 
 
 class Stage:
