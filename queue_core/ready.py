@@ -109,11 +109,11 @@ class Ready(Protocol):
 
     def withdraw(self, offsets: list[int]) -> list[int]:
         """Takes out those of the offsets that are ready, wherever they stand; which they were.
-        `bytes` goes down by those in memory: the size of the rest whoever reads them knows."""
+        For views alone: `bytes` goes down only by those in memory."""
 
     def claim(self, entry: Entry) -> bool:
         """Takes out this one, wherever it stands; False when it is not ready any more. The caller
-        has it from a `view`, and holds its memory from now on."""
+        has it from a `view` or a reader, and holds its memory from now on."""
 
     def knows(self, offset: int, priority: int) -> bool:
         """Whether it is ready here."""

@@ -15,7 +15,6 @@ from queue_core.cursor import Cursor
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
 from queue_core.message import Message
 from queue_core.queues import Appends, ClassicQueue
-from queue_core.ready import cost
 from queue_core.specs import QueueSpec
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
@@ -44,12 +43,14 @@ FORGET: Final = """
 REDRIVE_CHUNK: Final = 500
 
 Result = dict[str, Any]
+Answer = tuple[Result | None, str | None]  # what came of it, or why nothing did
 
 
 class Commands:
     def __init__(self, vhosts: Mapping[str, Vhost], reader: Reader) -> None:
         self._vhosts = vhosts
         self._reader = reader
+        self._unsaid: dict[int, Answer] = {}  # done, and the database was away for the answer
         self._kinds: dict[str, Callable[[Vhost, str, Result], Any]] = {
             "purge": self._purge,
             "redrive": self._redrive,
@@ -63,13 +64,17 @@ class Commands:
         """Where there are any, old ones are forgotten, so that the table does not grow for ever."""
         rows = await connection.fetch(OPEN)
         for row in rows:
-            result, error = await self._run(row)
+            number = row["id"]
+            if number not in self._unsaid:
+                self._unsaid[number] = await self._run(row)
+            result, error = self._unsaid[number]
             text = None if result is None else msgspec.json.encode(result).decode()
-            await connection.execute(DONE, row["id"], text, error)
+            await connection.execute(DONE, number, text, error)
+            del self._unsaid[number]
         if rows:
             await connection.execute(FORGET)
 
-    async def _run(self, row: asyncpg.Record) -> tuple[Result | None, str | None]:
+    async def _run(self, row: asyncpg.Record) -> Answer:
         try:
             vhost = self._vhosts.get(row["vhost"])
             if vhost is None:
@@ -137,22 +142,19 @@ class Commands:
         return {"moved": moved, "left": len(wanted) - moved}
 
     async def _redrive_some(self, vhost: Vhost, queue: ClassicQueue, offsets: list[int]) -> int:
-        cursor, ready = queue.cursor, queue.cursor.ready
-        before = ready.bytes
-        taken = ready.withdraw(offsets)
-        known = before - ready.bytes  # the size of those that were in memory
-        moved = 0
-        while taken and (entries := await self._reader.read_offsets(queue.log, taken)):
-            ready.bytes -= sum(entry.message.size() for entry in entries)
-            moved += sum([self._revive(vhost, cursor, entry) for entry in entries])
-            taken = [offset for offset in taken if offset > entries[-1].offset]
-        ready.bytes += known  # which was subtracted twice by now
+        """Read first, then taken: should the database go away in between, all are ready still."""
+        cursor, moved = queue.cursor, 0
+        while offsets and (entries := await self._reader.read_offsets(queue.log, offsets)):
+            for entry in entries:
+                self._reader.amend(entry, cursor.history.amendments)
+                if cursor.ready.claim(entry):
+                    moved += self._revive(vhost, cursor, entry)
+            offsets = [offset for offset in offsets if offset > entries[-1].offset]
         await vhost.writer.flushed()
         return moved
 
     @staticmethod
     def _revive(vhost: Vhost, cursor: Cursor, entry: Entry) -> bool:
-        cursor.budget.used += cost(entry)
         appends: Appends = []
         deaths = entry.message.deaths
         target = vhost.queues.get(deaths[0].queue) if deaths else None

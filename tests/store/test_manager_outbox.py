@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import asyncpg
 import pytest
 
+from queue_core.consumers import Entry
+from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
 from queue_core.specs import QueueSpec
@@ -443,6 +445,38 @@ async def test_dead_letters_in_somebodys_hands_are_not_driven_back(
     assert answer["moved"] == 1
     house.vhost.settle([taken], ACCEPTED)
     assert bodies(await house.drain("q")) == [b"2"]
+    assert bodies(await house.drain("dead")) == []
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_dead_letters_are_driven_back_once_though_the_connections_are_cut(
+    house: House,
+    db: asyncpg.Connection,
+    other: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_read: bool,
+) -> None:
+    """While they are being read, or when they are, and the answer is to be written down."""
+    await dead_letters(house, b"1", b"2", b"3")
+    reader = house.manager._database._reader
+    read, cut = reader.read_offsets, 0
+
+    async def read_cut_off(log: Log, offsets: Sequence[int]) -> list[Entry]:
+        nonlocal cut
+        if cut:
+            return await read(log, offsets)
+        cut = await other.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "
+            "application_name LIKE 'howdah gateway%' AND datname = current_database()"
+        )
+        if not is_read:
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed while reading")
+        return await read(log, offsets)
+
+    monkeypatch.setattr(reader, "read_offsets", read_cut_off)
+    assert await outcome(db, "SELECT howdah.redrive('dead')") == {"moved": 3, "left": 0}
+    assert cut
+    assert bodies(await house.drain("q")) == [b"1", b"2", b"3"]
     assert bodies(await house.drain("dead")) == []
 
 
