@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Final
 
 from queue_core.counters import Counters
@@ -13,6 +14,20 @@ from queue_core.message import Message
 log = logging.getLogger(__name__)
 
 MOST_IDS: Final = 1_000_000  # about 150 bytes each
+LONGEST_ID: Final = 256  # characters that are kept as they are
+
+
+def id_of(message: Message) -> str | None:
+    """The message's id as it is remembered, here and in the database. Long ones, and those that
+    PostgreSQL's text does not hold, by their digest: publishers decide how long an id is, not what
+    a million of them take, nor what an index refuses."""
+    message_id = message.properties.message_id
+    if message_id is None:
+        return None
+    text = str(message_id)
+    if len(text) <= LONGEST_ID and text.isprintable():
+        return text
+    return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class IdBudget:
@@ -53,20 +68,20 @@ class Window:
 
     def seen_at(self, message: Message, now: float) -> float | None:
         """When it came for the first time; None: it is no repetition."""
-        message_id = message.properties.message_id
+        message_id = id_of(message)
         if message_id is None:
             return None
         self._forget(now - self.seconds)
-        return self.seen.get(str(message_id))
+        return self.seen.get(message_id)
 
     def remember(self, message: Message, now: float) -> None:
         """It was taken."""
-        message_id = message.properties.message_id
+        message_id = id_of(message)
         if message_id is None:
             return
         before = len(self.seen)
-        self.seen[str(message_id)] = now
-        self._coming.add(str(message_id))
+        self.seen[message_id] = now
+        self._coming.add(message_id)
         self._budget.used += len(self.seen) - before
         if self._budget.used > self._budget.limit:
             self._cut()
@@ -74,7 +89,7 @@ class Window:
     def on_stored(self, message: Message) -> None:
         """It has been committed."""
         if self._coming:
-            self._coming.discard(str(message.properties.message_id))
+            self._coming.discard(id_of(message) or "")
 
     def stored(self) -> Iterator[tuple[str, float]]:
         """Ids of messages that are committed, and when they came: what may be written down apart
@@ -83,13 +98,13 @@ class Window:
 
     def holds(self, message: Message) -> bool:
         """Whether it, or what it repeats, is on record; a message without an id is."""
-        message_id = message.properties.message_id
-        return message_id is None or str(message_id) in self.seen
+        message_id = id_of(message)
+        return message_id is None or message_id in self.seen
 
     def forget(self, message: Message) -> None:
         """It was not stored after all."""
         self.on_stored(message)
-        if self.seen.pop(str(message.properties.message_id), None) is not None:
+        if self.seen.pop(id_of(message) or "", None) is not None:
             self._budget.used -= 1
 
     def clear(self) -> None:

@@ -15,11 +15,12 @@ from typing import Final
 
 from queue_core.consumers import Entry
 from queue_core.cursor import Cursor
+from queue_core.dedup import id_of
 from queue_core.errors import CoreError, InvalidArgument
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import utc
-from queue_core.store.rows import Run, clean, is_rich, narrow_row, rich_columns, run_of
+from queue_core.store.rows import Run, is_rich, narrow_row, rich_columns, run_of
 from queue_core.store.segments import SegmentBook
 from queue_core.units import (
     OutboxRecord,
@@ -170,9 +171,9 @@ class Batch:
 
     def _add_ids(self, each: Log, stamp: datetime) -> None:
         for entry in self.entries[each]:
-            message_id = entry.message.properties.message_id
+            message_id = id_of(entry.message)
             if message_id is not None:
-                self.duplicates.append((each.queue_id, clean(str(message_id)), stamp))
+                self.duplicates.append((each.queue_id, message_id, stamp))
 
     def _add_records(self, unit: Unit, seq: Callable[[], int]) -> None:
         for record in unit.records:

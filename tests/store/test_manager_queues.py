@@ -442,16 +442,30 @@ async def test_a_repeated_message_id_is_stored_once_within_the_window(house: Hou
     assert house.manager.counters.duplicates == 1
 
 
-async def test_the_window_is_remembered_over_a_crash(house: House) -> None:
+@pytest.mark.parametrize(
+    "message_id",
+    [
+        pytest.param("a", id="short"),
+        pytest.param("".join(map(str, range(20_000))), id="longer than an index takes"),
+        pytest.param("a\0b", id="nul"),
+        pytest.param("\N{ELEPHANT}" * 256, id="wide"),
+    ],
+)
+async def test_the_window_is_remembered_over_a_crash(house: House, message_id: str) -> None:
     await house.queue("q", deduplication_window=10_000)
-    house.vhost.publish(with_id(b"1", "a"))
-    await house.flushed()
+    told = Told()
+    house.vhost.publish(with_id(b"1", message_id), told, 1)
+    await told.answers(1)
+    assert told.committed == [1]
     await house.crash_and_reopen()
     house.clock.now += 5
-    house.vhost.publish(with_id(b"2", "a"))
-    house.clock.now += 6
-    house.vhost.publish(with_id(b"3", "a"))
-    assert bodies(await house.drain()) == [b"1", b"3"]
+    house.vhost.publish(with_id(b"2", message_id))
+    await house.reopen()  # what is known is written down anew
+    house.clock.now += 1
+    house.vhost.publish(with_id(b"3", message_id))
+    house.clock.now += 5
+    house.vhost.publish(with_id(b"4", message_id))
+    assert bodies(await house.drain()) == [b"1", b"4"]
 
 
 async def test_a_message_that_was_refused_may_be_published_again(house: House) -> None:

@@ -247,7 +247,7 @@ async def test_the_journal_starts_again_and_nothing_is_forgotten(
     await house.store("s", *[b"%d" % i for i in range(10)])
     stream.commit_cursor("g", 4)
     house.vhost.publish(
-        Message(b"id", "", routing_key="ids", properties=Properties(message_id="m"))
+        Message(b"id", "", routing_key="ids", properties=Properties(message_id="m\0"))
     )
     inbox, _ = await house.consume("q", credit=200)
     await inbox.has(100)
@@ -273,7 +273,7 @@ async def test_the_journal_starts_again_and_nothing_is_forgotten(
     stream_again, _ = await house.consume("s", group="g")
     assert [d.offset for d in await stream_again.has(5)] == [5, 6, 7, 8, 9]
     house.vhost.publish(
-        Message(b"id", "", routing_key="ids", properties=Properties(message_id="m"))
+        Message(b"id", "", routing_key="ids", properties=Properties(message_id="m\0"))
     )
     await house.flushed()
     assert len(await house.drain("ids")) == 1
