@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 from sqlalchemy import Table, TableValuedAlias, bindparam, cast, column, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
@@ -28,16 +28,36 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
     except (IntegrityError, ProgrammingError):
         raise
-    except DataError as error:
-        raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
+    except DBAPIError as error:
+        if _is_about_a_value(error):
+            raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
+        raise _unavailable(error) from error
     except (SQLAlchemyError, asyncpg.PostgresError, OSError, TimeoutError) as error:
-        raise StoreUnavailable(
-            f"the database cannot be reached; try again later: {_first_line(error)}"
-        ) from error
+        raise _unavailable(error) from error
+
+
+def _is_about_a_value(error: DBAPIError) -> bool:
+    """Class 22 of PostgreSQL's, most of which SQLAlchemy has no name for; the driver itself refuses
+    text that is no Unicode."""
+    given = error.orig
+    state = getattr(given, "sqlstate", None) or ""
+    return (
+        isinstance(error, DataError)
+        or state.startswith("22")
+        or isinstance(getattr(given, "__cause__", None), ValueError)
+    )
+
+
+def _unavailable(error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the database cannot be reached; try again later: {_first_line(error)}"
+    )
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    """In the words of whoever found it: the driver or the database, not those between."""
+    found = getattr(getattr(error, "orig", None), "__cause__", None) or error
+    return next(iter(str(found).splitlines()), type(found).__name__)
 
 
 def unnested(**columns: tuple[Sequence[object], Any]) -> TableValuedAlias:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from sqlalchemy import delete, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -20,6 +19,7 @@ from queue_core.errors import CoreError
 from queue_core.exchanges import ExchangeSpec
 from queue_core.specs import QueueSpec
 from queue_core.store import schema
+from queue_core.store.arguments import declared, stored
 from queue_core.store.cold import insert_rows, transaction, unnested
 from queue_core.store.gathering import Gathering
 
@@ -33,7 +33,7 @@ class StoredBinding:
     destination_kind: str
     destination: str
     key: str
-    arguments: dict[str, object]
+    arguments: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class DefinitionStore:
                 kind=spec.kind.value,
                 auto_delete=spec.auto_delete,
                 internal=spec.internal,
-                arguments=_json(spec.arguments),
+                arguments=stored(spec.arguments),
             )
         )
 
@@ -116,7 +116,7 @@ class DefinitionStore:
                 "vhost": vhost,
                 "name": spec.name,
                 "kind": spec.kind.value,
-                "arguments": _json(spec.arguments),
+                "arguments": stored(spec.arguments),
                 "created_by": created_by,
             }
         )
@@ -152,14 +152,14 @@ class DefinitionStore:
     async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
         await self._execute(
             upsert(schema.binding)
-            .values(vhost=vhost, arguments=_json(binding.arguments or {}), **_ends(binding))
+            .values(vhost=vhost, arguments=stored(binding.arguments or {}), **_ends(binding))
             .on_conflict_do_nothing()
         )
 
     async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None:
         table = schema.binding
         same = [table.c[name] == value for name, value in _ends(binding).items()]
-        arguments = _json(binding.arguments or {})
+        arguments = stored(binding.arguments or {})
         await self._execute(
             delete(table).where(table.c.vhost == vhost, table.c.arguments == arguments, *same)
         )
@@ -178,7 +178,7 @@ class DefinitionStore:
             [row.name for row in vhosts],
             [(row.vhost, _exchange(row)) for row in exchanges],
             [
-                StoredQueue(row.id, row.vhost, QueueSpec.parse(row.name, row.arguments))
+                StoredQueue(row.id, row.vhost, QueueSpec.parse(row.name, declared(row.arguments)))
                 for row in queues
             ],
             [
@@ -188,7 +188,7 @@ class DefinitionStore:
                     row.destination_kind,
                     row.destination,
                     row.routing_key,
-                    row.arguments,
+                    declared(row.arguments),
                 )
                 for row in bindings
             ],
@@ -199,7 +199,7 @@ def _exchange(row: Any) -> ExchangeSpec:
     return ExchangeSpec.parse(
         row.name,
         row.kind,
-        row.arguments,
+        declared(row.arguments),
         auto_delete=row.auto_delete,
         internal=row.internal,
     )
@@ -214,8 +214,3 @@ def _ends(binding: Binding[Any]) -> dict[str, str]:
         "destination": destination.name,
         "routing_key": binding.key,
     }
-
-
-def _json(arguments: object) -> Any:
-    """Arguments as jsonb holds them."""
-    return msgspec.to_builtins(arguments)
