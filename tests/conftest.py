@@ -1,5 +1,7 @@
 """Fixtures that every kind of test may ask for; they start only when asked."""
 
+import resource
+
 from hypothesis import HealthCheck, settings
 
 from tests.gateway_process import gateway, shared_gateway
@@ -18,3 +20,8 @@ __all__ = [
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("howdah", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("howdah")
+
+# A plain user's shell allows 1,024 files, which is fewer connections than some tests open; what
+# the system grants beyond that is ours to take, as the gateway itself does.
+_, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))

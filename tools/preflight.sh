@@ -28,9 +28,10 @@ else
     headers_present || lack "Python's C headers" python3-dev
 fi
 
-# python-qpid-proton comes as source only: its engine is compiled during the installation.
+# python-qpid-proton comes as source only: its engine is compiled during the installation. With
+# OpenSSL's headers it can do TLS: the gateway does without, as a client in tests it needs it.
 if ! command -v "${CC:-cc}" >/dev/null 2>&1 && ! command -v gcc >/dev/null 2>&1; then
-    lack "a C compiler" "gcc libc6-dev"
+    lack "a C compiler" "gcc libc6-dev libssl-dev pkg-config"
 fi
 
 if [ -n "$problem" ]; then

@@ -8,8 +8,11 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
+
+import pytest
 
 from tests.gateway_process import GatewayProcess
 
@@ -23,6 +26,19 @@ Timeout, symbol, ulong = proton.Timeout, proton.symbol, proton.ulong
 LinkDetached, SendException = utils.LinkDetached, utils.SendException
 ConnectionClosed, BlockingConnection = utils.ConnectionClosed, utils.BlockingConnection
 Filter = reactor.Filter
+
+
+def trusting(authority: Path, check: Any) -> Any:
+    """What TLS takes on the client's side: whom it trusts, and how closely it looks."""
+    if not proton.SSL.present():
+        pytest.skip(
+            "python-qpid-proton was built without TLS: 'apt-get install -y libssl-dev pkg-config', "
+            "and 'rm -r .venv' so that it is built again"
+        )
+    domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(str(authority))
+    domain.set_peer_authentication(check)
+    return domain
 
 
 def fresh(name: str) -> str:

@@ -14,18 +14,20 @@ from tests.interop.node_clients import run_script
 
 SECONDS = 60
 
+needs_tools = pytest.mark.skipif(
+    shutil.which("amqp-consume") is None, reason="Debian's package amqp-tools is not installed"
+)
+
 
 def tool(
     name: str, url: str, *arguments: str, words: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed (Debian's package amqp-tools)")
     return subprocess.run(
-        [path, "--url", url, *arguments], input=words, capture_output=True, timeout=20, check=False
+        [name, "--url", url, *arguments], input=words, capture_output=True, timeout=20, check=False
     )
 
 
+@needs_tools
 def test_amqp_tools_declare_publish_get_and_delete(shared_gateway: GatewayProcess) -> None:
     url, queue = shared_gateway.amqp_url(), fresh("tools")
     made = tool("amqp-declare-queue", url, "--queue", queue, "--durable")
@@ -38,6 +40,7 @@ def test_amqp_tools_declare_publish_get_and_delete(shared_gateway: GatewayProces
     assert tool("amqp-delete-queue", url, "--queue", queue).returncode == 0
 
 
+@needs_tools
 def test_amqp_consume_hands_messages_to_a_command(shared_gateway: GatewayProcess) -> None:
     url, queue = shared_gateway.amqp_url(), fresh("tools-consume")
     tool("amqp-declare-queue", url, "--queue", queue, "--durable")
@@ -60,6 +63,7 @@ def test_amqplib_confirms_consumes_returns_and_sees_errors(shared_gateway: Gatew
     ]
 
 
+@needs_tools
 def test_a_command_line_reader_and_writer_meet_on_a_topic(shared_gateway: GatewayProcess) -> None:
     url, exchange = shared_gateway.amqp_url(), "amq.topic"
     prefix = fresh("cli")

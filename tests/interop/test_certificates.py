@@ -20,7 +20,7 @@ from yarl import URL
 
 from tests import certificates
 from tests.gateway_process import GatewayProcess
-from tests.interop.amqp10_client import BlockingConnection, Message, proton
+from tests.interop.amqp10_client import BlockingConnection, Message, proton, trusting
 
 DEVICE = (certificates.CLIENT, certificates.CLIENT_KEY)  # CN device-7, who is a user
 STRANGER = (certificates.STRANGER, certificates.STRANGER_KEY)  # whom no authority has signed
@@ -110,9 +110,7 @@ async def test_aiormq_is_who_its_certificate_says(secured_gateway: GatewayProces
 
 @contextmanager
 def by_proton(gateway: GatewayProcess, pair: Pair | None) -> Iterator[Any]:
-    domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(str(certificates.AUTHORITY))
-    domain.set_peer_authentication(proton.SSLDomain.VERIFY_PEER_NAME)
+    domain = trusting(certificates.AUTHORITY, proton.SSLDomain.VERIFY_PEER_NAME)
     if pair is not None:
         domain.set_credentials(str(pair[0]), str(pair[1]), None)
     connection = BlockingConnection(

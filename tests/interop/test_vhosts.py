@@ -23,7 +23,13 @@ from yarl import URL
 
 from tests import certificates
 from tests.gateway_process import GatewayProcess
-from tests.interop.amqp10_client import BlockingConnection, Message, nothing_comes, proton
+from tests.interop.amqp10_client import (
+    BlockingConnection,
+    Message,
+    nothing_comes,
+    proton,
+    trusting,
+)
 from tests.interop.conftest import PASSWORD, SECOND_VHOST, TENANT
 
 SECONDS = 15.0
@@ -110,9 +116,7 @@ def test_a_vhost_that_is_not_the_users_is_refused_with_530(
 
 @contextmanager
 def connected(gateway: GatewayProcess, login: Login, hostname: str | None) -> Iterator[Any]:
-    domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(str(certificates.AUTHORITY))
-    domain.set_peer_authentication(proton.SSLDomain.VERIFY_PEER)
+    domain = trusting(certificates.AUTHORITY, proton.SSLDomain.VERIFY_PEER)
     options = {} if hostname is None else {"virtual_host": hostname}
     connection = BlockingConnection(
         f"amqps://localhost:{gateway.ports['amqp']}",

@@ -57,7 +57,7 @@ def test_a_bare_machine_is_told_everything_in_one_line(machine: Path) -> None:
     code, words = preflight(machine)
     assert code == 1
     assert words.count("\n") == 1
-    packages = "python3 python3-venv python3-dev gcc libc6-dev"
+    packages = "python3 python3-venv python3-dev gcc libc6-dev libssl-dev pkg-config"
     assert f"apt-get install -y {packages}'" in words
 
 
