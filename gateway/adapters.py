@@ -20,6 +20,7 @@ from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.properties import FORM as AMQP_091_FORM
 from protocols.amqp091.settings import Settings as Amqp091Settings
 from protocols.amqp10 import connection as amqp10
+from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.properties import FORM as AMQP_10_FORM
 from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.mqtt import connection as mqtt
@@ -75,10 +76,11 @@ class Adapters:
 
     def __init__(self, config: Config, manager: Manager, connections: Connections) -> None:
         self._mqtt = Broker(manager, mqtt_settings(config))
-        amqp091_counters = Amqp091Counters()
+        amqp091_counters, amqp10_counters = Amqp091Counters(), Amqp10Counters()
         self.counters: dict[str, object] = {
             "mqtt": self._mqtt.counters,
             "amqp091": amqp091_counters,
+            "amqp10": amqp10_counters,
         }
 
         def factory(name: str, kind: type[Any], *arguments: object) -> Callable[[], Any]:
@@ -88,7 +90,9 @@ class Adapters:
         old = factory(
             "amqp091", amqp091.Connection, manager, amqp091_settings(config), amqp091_counters
         )
-        new = factory("amqp10", amqp10.Connection, manager, amqp10_settings(config))
+        new = factory(
+            "amqp10", amqp10.Connection, manager, amqp10_settings(config), amqp10_counters
+        )
         by_header = {AMQP_091: old, AMQP_10: new, AMQP_10_SASL: new}
         self.factories: dict[str, ProtocolFactory] = {
             "mqtt": factory("mqtt", mqtt.Connection, self._mqtt),

@@ -70,8 +70,41 @@ MQTT_COUNTERS: Final = {
     "bad_settlements": "Settle messages that settle nothing.",
     "lost_subscriptions": "Subscriptions to queues that were deleted.",
 }
+AMQP_091_COUNTERS: Final = {
+    "connections": "Clients that were let in.",
+    "refused_connections": "Clients that were not.",
+    "connection_errors": "Connections ended because the client broke the protocol.",
+    "channel_errors": "Channels ended because a request could not be met.",
+    "timed_out_channels": "Channels ended because a delivery was not acknowledged in time.",
+    "handshake_timeouts": "Connections that were not opened in time.",
+    "heartbeat_timeouts": "Connections ended because the client fell silent.",
+    "held_publishers": "Times that a connection was not read: the database was behind.",
+    "rested_publishers": "Times that one was not read for a moment: a queue in memory grew.",
+    "held_readers": "Times that one was not read: it did not read its answers.",
+    "returned_messages": "Mandatory messages that no queue took.",
+    "nacked_publishes": "Messages refused by a full queue or by the database.",
+    "bugs": "Connections ended by a bug of the gateway; the log has it.",
+}
+AMQP_10_COUNTERS: Final = {
+    "connections": "Clients that were let in.",
+    "refused_connections": "Clients that were not.",
+    "connection_errors": "Connections ended because the client broke the protocol.",
+    "link_errors": "Links refused, or ended with an error.",
+    "rejected_transfers": "Messages answered with rejected.",
+    "dropped_transfers": "Messages refused that were sent settled.",
+    "handshake_timeouts": "Connections that were not opened in time.",
+    "held_publishers": "Times that a connection was not read: the database was behind.",
+    "held_readers": "Times that one was not read: it did not read its answers.",
+    "bugs": "Connections ended by a bug of the gateway; the log has it.",
+}
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
-DESCRIPTIONS: Final = {"": COUNTERS, "mqtt": MQTT_COUNTERS, "tls": TLS_COUNTERS}
+DESCRIPTIONS: Final = {
+    "": COUNTERS,
+    "mqtt": MQTT_COUNTERS,
+    "amqp091": AMQP_091_COUNTERS,
+    "amqp10": AMQP_10_COUNTERS,
+    "tls": TLS_COUNTERS,
+}
 
 
 class GatewayCollector(Collector):
@@ -97,11 +130,11 @@ class GatewayCollector(Collector):
 
     def _counters(self) -> Iterator[Metric]:
         for prefix, counters in self._counted.items():
-            described = DESCRIPTIONS.get(prefix, {})
+            described = DESCRIPTIONS[prefix]
             for field in fields(counters):
                 yield CounterMetricFamily(
                     "_".join(filter(None, ("howdah", prefix, field.name))),
-                    described.get(field.name, field.name.replace("_", " ")),
+                    described[field.name],
                     value=getattr(counters, field.name),
                 )
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
+from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.errors import INTERNAL_ERROR, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
 from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
@@ -33,9 +34,10 @@ HEARING_SECONDS: Final = 2.0  # after reading began again, until what had come i
 class Connection(asyncio.Protocol):
     """One client. The gateway constructs it, and gives it the transport."""
 
-    def __init__(self, services: Services, settings: Settings) -> None:
+    def __init__(self, services: Services, settings: Settings, counters: Amqp10Counters) -> None:
         self._services = services
         self._settings = settings
+        self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._peer: Peer
@@ -80,6 +82,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """A peer that does not read is not read from, either: what it sends makes answers."""
         self._is_blocked = True
+        self._counters.held_readers += 1
         self._transport.pause_reading()
         if self._machine is not None:
             self._machine.block()
@@ -137,6 +140,7 @@ class Connection(asyncio.Protocol):
             return
         except Amqp10Error as error:
             log.warning("SASL with %s failed: %s", self._peer.host, error.text)
+            self._counters.refused_connections += 1
             self._write_sasl()
             self._transport.close()
             return
@@ -147,6 +151,8 @@ class Connection(asyncio.Protocol):
     def _enter_unproven(self, data: bytes) -> None:
         """Without a security layer: only where nobody needs to say who he is [2.2]."""
         if ANONYMOUS not in self._services.auth.mechanisms(self._peer):
+            self._counters.refused_connections += 1
+            log.info("%s came without SASL, and nobody may enter unnamed", self._peer.host)
             self._transport.write(HEADER)
             self._transport.close()
             return
@@ -200,14 +206,22 @@ class Connection(asyncio.Protocol):
     def _begin_amqp(self) -> None:
         if len(self._before) < len(AMQP_HEADER):
             return
-        machine = Machine(self._services, self._settings, self._identity, self, self._schedule)
-        self._machine = machine
+        machine = self._machine = Machine(
+            self._services,
+            self._settings,
+            self._counters,
+            self._peer,
+            self._identity,
+            self,
+            self._schedule,
+        )
         machine.receive(self._before)
         self._before = b""
         self._advance()
         self._tick()
 
     def _refuse_login(self, error: CoreError) -> None:
+        self._counters.refused_connections += 1
         self._sasl.refuse(is_temporary=not isinstance(error, AccessRefused))
         self._write_sasl()
         self._transport.close()
@@ -259,6 +273,7 @@ class Connection(asyncio.Protocol):
                 self._tick()  # now the peer's own is known
             if machine.vhost.writer.is_congested and not self._is_held:
                 self._is_held = True
+                self._counters.held_publishers += 1
                 self._transport.pause_reading()
                 self._holding = self._loop.create_task(self._hold())
 
@@ -309,6 +324,7 @@ class Connection(asyncio.Protocol):
 
     def _on_late(self) -> None:
         log.warning("%s has not opened its connection in time; closed", self._peer.host)
+        self._counters.handshake_timeouts += 1
         self._transport.abort()
 
     def _tick(self) -> None:
@@ -360,6 +376,7 @@ class Connection(asyncio.Protocol):
         self._late = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
     def _on_bug(self, error: Exception) -> None:
+        self._counters.bugs += 1
         log.error("a bug ends the connection of %s", self._peer.host, exc_info=error)
         if self._machine is None or self._is_lost:
             self._transport.abort()

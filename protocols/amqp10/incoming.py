@@ -225,6 +225,7 @@ class IncomingLink:
         elif outcome is Published.NOWHERE:
             self._answer(delivery, RELEASED)
         else:
+            self.machine.counters.rejected_transfers += 1
             engine.reject(delivery, RESOURCE_LIMIT, self._why_refused(message))
             engine.settle(delivery)
 
@@ -283,6 +284,7 @@ class IncomingLink:
             self.machine.count_dropped(error)
             engine.settle(delivery)
             return
+        self.machine.counters.rejected_transfers += 1
         engine.reject(delivery, error.condition, error.text)
         engine.settle(delivery)
         self.machine.wake()

@@ -16,6 +16,7 @@ from protocols.amqp10 import engine as pn
 from protocols.amqp10.attaching import attach
 from protocols.amqp10.browsing import BrowsingLink
 from protocols.amqp10.coordinator import Coordinator, CoordinatorLink
+from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.echoing import Echoing
 from protocols.amqp10.engine import (
     CONNECTION_CLOSE,
@@ -51,7 +52,7 @@ from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services, Terms
 from protocols.amqp10.types import Symbol
 from protocols.amqp10.watching import Watch
-from queue_core.auth import Identity
+from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.outcomes import ACCEPTED
@@ -76,12 +77,16 @@ class Machine:
         self,
         services: Services,
         settings: Settings,
+        counters: Amqp10Counters,
+        peer: Peer,
         identity: Identity,
         owner: object,
         wake: Callable[[], None],
     ) -> None:
         self._services = services
         self._settings = settings
+        self.counters = counters
+        self._peer = peer
         self._identity = identity
         self._owner = owner
         self.wake = wake  # there is something to write, at the end of the loop's turn
@@ -105,7 +110,7 @@ class Machine:
         self.is_blocked = False  # the socket is full
         self.starved: set[IncomingLink] = set()  # wait for the database to catch up
         self.partial_bytes = 0  # of messages that are still coming in
-        self.dropped = 0  # settled transfers that were refused
+        self._has_dropped = False  # settled transfers that were refused, and the log says so
         self._stalled: set[OutgoingLink] = set()
         self._accepted: list[Delivery] = []
         self._second: list[tuple[Handle, Delivery]] = []
@@ -151,7 +156,8 @@ class Machine:
         self._position = len(self._input)
         if not self.engine.has_failure and not self.engine.is_remote_closed:
             self.is_failed = True
-            log.warning("an AMQP 1.0 connection sent a frame that cannot be read")
+            self._log_failure("it sent a frame that cannot be read")
+            self.counters.connection_errors += 1
             self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
 
     def _handle_events(self) -> Command | None:
@@ -292,7 +298,8 @@ class Machine:
             self.engine.close()
             self.is_open = False
         elif kind == TRANSPORT_ERROR:
-            log.warning("an AMQP 1.0 connection broke the protocol: %s", self.engine.failure)
+            self._log_failure(f"it broke the protocol: {self.engine.failure}")
+            self.counters.connection_errors += 1
             self.is_failed = True
         self.wake()
         return None
@@ -309,9 +316,12 @@ class Machine:
                 )
         except CoreError as error:
             said = answer(error)
+            self._log_failure(f"{said.condition}: {said.text}")
+            self.counters.refused_connections += 1
             self.engine.close(said.condition, said.text)
             self.wake()
             return
+        self.counters.connections += 1
         self.terms = Terms(
             self._settings,
             vhost,
@@ -342,11 +352,21 @@ class Machine:
             await attach(self, handle, asked)
             self.echoing.attach(handle, asked)
         except Amqp10Error as error:
-            pn.refuse_link(handle, error.condition, error.text)
+            self._refuse_link(handle, error)
         except CoreError as error:
-            said = answer(error)
-            pn.refuse_link(handle, said.condition, said.text)
+            self._refuse_link(handle, answer(error))
         self.wake()
+
+    def _refuse_link(self, handle: Handle, error: Amqp10Error) -> None:
+        self._note_link_error(handle, error.condition, error.text)
+        pn.refuse_link(handle, error.condition, error.text)
+
+    def _note_link_error(self, handle: Handle, condition: str, text: str) -> None:
+        self.counters.link_errors += 1
+        self._log_failure(f"link '{pn.name_of(handle)}': {condition}: {text}")
+
+    def _log_failure(self, what: str) -> None:
+        log.info("%s of user '%s': %s", self._peer.host, self._identity.name, what)
 
     async def _end_link(self, handle: Handle, *, is_closed: bool) -> None:
         link = self.links.pop(handle, None)
@@ -387,6 +407,7 @@ class Machine:
 
     def fail_link(self, handle: Handle, condition: str, text: str) -> None:
         """Ends a link with an error; the session goes on. The peer's detach ends it for good."""
+        self._note_link_error(handle, condition, text)
         self._settle_accepted()  # what it accepted before does not come back with the rest
         link = self.links.pop(handle, None)
         if link is not None:
@@ -408,9 +429,10 @@ class Machine:
 
     def count_dropped(self, error: Amqp10Error) -> None:
         """A settled transfer that was refused: its sender cannot be told."""
-        self.dropped += 1
-        if self.dropped == 1:
-            log.warning("a message that was sent settled is dropped: %s", error.text)
+        self.counters.dropped_transfers += 1
+        if not self._has_dropped:
+            self._has_dropped = True
+            self._log_failure(f"messages that it sent settled are dropped: {error.text}")
 
     # --- flow
 

@@ -85,6 +85,7 @@ class Deliverer:
         "_clock",
         "_commits",
         "_counters",
+        "_has_dropped",
         "_is_blocked",
         "_keys",
         "_link",
@@ -129,6 +130,7 @@ class Deliverer:
         self.max_packet = max_packet
         self._most_unacknowledged = most_unacknowledged  # sent or pending
         self._counters = counters
+        self._has_dropped = False  # what was too large, and the log says so
         self._clock = clock
         self._live: Consumer | None = None
         self._is_blocked = False
@@ -371,7 +373,16 @@ class Deliverer:
 
     def _drop_too_large(self, message: Message) -> None:
         self._counters.dropped_too_large += 1
-        log.debug("a message on '%s' is too large for '%s'", message.topic, self._client_id)
+        if not self._has_dropped:
+            self._has_dropped = True
+            log.warning(
+                "a message of %d bytes on '%s' is too large for '%s', which takes packets of %d "
+                "(more are counted only)",
+                len(message.body),
+                message.topic,
+                self._client_id,
+                self.max_packet,
+            )
 
     def commit_first(self, flight: Flight, records: tuple[PacketRecord, ...] = ()) -> None:
         """What `flight.state` asks for happens once these, and what was settled, are in the

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.machine import Machine
 from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.types import Described, UInt, decode
-from queue_core.auth import Identity
+from queue_core.auth import Identity, Peer
 from tests.protocol.amqp10.wire import BEGIN, OPEN, attach, frame
 from tests.unit.fake_services import FakeServices
 
@@ -22,8 +23,15 @@ class Conversation:
         self, services: FakeServices | None = None, settings: Settings | None = None
     ) -> None:
         self.services = services or FakeServices()
+        self.counters = Amqp10Counters()
         self.machine = Machine(
-            self.services, settings or Settings(), Identity("ann"), self, lambda: None
+            self.services,
+            settings or Settings(),
+            self.counters,
+            Peer("127.0.0.1"),
+            Identity("ann"),
+            self,
+            lambda: None,
         )
 
     async def say(self, *data: bytes) -> list[Performative]:

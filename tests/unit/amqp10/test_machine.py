@@ -77,6 +77,7 @@ async def test_what_the_database_refuses_is_rejected_with_its_reason(talk: Conve
     (answer,) = of(talk.heard(), DISPOSITION)
     assert state_of(answer) == 0x25
     assert answer[4].value[0].value[1] == "the database is away; try again later"
+    assert talk.counters.rejected_transfers == 1
 
 
 async def test_credit_comes_back_with_the_commits(talk: Conversation) -> None:
@@ -190,7 +191,10 @@ async def test_what_a_lost_connection_had_comes_back_counted(talk: Conversation)
     ("action", "name", "is_receiver"),
     [(Action.WRITE, "", False), (Action.READ, "q", True), (Action.CONFIGURE, "q", True)],
 )
-async def test_who_may_not_is_refused(action: Action, name: str, is_receiver: bool) -> None:
+async def test_who_may_not_is_refused_and_the_log_says_who(
+    action: Action, name: str, is_receiver: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     services = FakeServices()
     services.rules.forbidden.add((action, name))
     talk = Conversation(services)
@@ -198,6 +202,10 @@ async def test_who_may_not_is_refused(action: Action, name: str, is_receiver: bo
     heard = await talk.attach("queue://q", 0, is_receiver=is_receiver)
     (detached,) = of(heard, DETACH)
     assert detached[2].value[0] == "amqp:unauthorized-access"
+    assert talk.counters.link_errors == 1
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("127.0.0.1 of user 'ann': link '")
+    assert "amqp:unauthorized-access" in line
 
 
 @pytest.mark.parametrize("is_relay", [False, True])

@@ -9,7 +9,10 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.connections import Connections
-from gateway.metrics import COUNTERS, MOST_QUEUES, MQTT_COUNTERS, GatewayCollector
+from gateway.handshakes import TlsCounters
+from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, GatewayCollector
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp10.counters import Amqp10Counters
 from protocols.mqtt.counters import MqttCounters
 from queue_core.auth import AuthCounters
 from queue_core.counters import Counters
@@ -55,8 +58,15 @@ def exported(queues: list[FakeQueue]) -> str:
 
 
 def test_every_counter_is_described() -> None:
-    assert {field.name for field in fields(Counters)} == set(COUNTERS)
-    assert {field.name for field in fields(MqttCounters)} == set(MQTT_COUNTERS)
+    kinds = {
+        "": Counters,
+        "mqtt": MqttCounters,
+        "amqp091": Amqp091Counters,
+        "amqp10": Amqp10Counters,
+        "tls": TlsCounters,
+    }
+    named = {prefix: {field.name for field in fields(kind)} for prefix, kind in kinds.items()}
+    assert named == {prefix: set(described) for prefix, described in DESCRIPTIONS.items()}
 
 
 def test_counters_are_exported_under_their_names() -> None:

@@ -137,7 +137,9 @@ def test_each_is_written_as_if_none_had_come_before_it(row: list[tuple[Any, int]
     assert by_short.out == alone
 
 
-def test_what_was_delivered_before_says_so_and_what_is_too_large_is_dropped() -> None:
+def test_what_was_delivered_before_says_so_and_what_is_too_large_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     short, link = sink(Version.V5, largest=1000)
     none: Any = None
     small, large = Message(b"s", "", routing_key="q"), Message(bytes(2000), "", routing_key="q")
@@ -147,6 +149,10 @@ def test_what_was_delivered_before_says_so_and_what_is_too_large_is_dropped() ->
     assert [frame[0] for frame in link.out] == [0x32, 0x3A, 0x32]
     assert short._deliverer._counters.dropped_too_large == 1
     assert short._deliverer._counters.messages_sent == 3
+    short.deliver(none, [delivery(large, 4)])
+    assert short._deliverer._counters.dropped_too_large == 2
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "2000 bytes" in line
 
 
 def test_the_window_holds_back_what_does_not_fit() -> None:

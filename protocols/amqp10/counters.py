@@ -1,0 +1,21 @@
+"""What this adapter counts: plain integers, read by whoever exports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Amqp10Counters:
+    """Totals since the start, over all connections."""
+
+    connections: int = 0  # that were opened
+    refused_connections: int = 0  # wrong credentials, or no such virtual host
+    connection_errors: int = 0  # ended, because the client broke the protocol
+    link_errors: int = 0  # refused, or ended by us with an error
+    rejected_transfers: int = 0  # answered `rejected`
+    dropped_transfers: int = 0  # refused, and sent settled: their sender cannot be told
+    handshake_timeouts: int = 0
+    held_publishers: int = 0  # times that a connection was not read, because the database is behind
+    held_readers: int = 0  # times that one was not read, because it did not read its answers
+    bugs: int = 0  # that ended a connection
