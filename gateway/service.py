@@ -86,6 +86,8 @@ async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> No
         lines.append(announcement(name, listener, server))
     for line in lines:
         print(line, flush=True)
+    if not adapters.factories.keys() & config.listeners.enabled().keys():
+        logger.warning("no client can connect: listeners has neither mqtt, nor mqtt_ws, nor amqp")
 
 
 async def _close(manager: Manager) -> None:

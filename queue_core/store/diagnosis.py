@@ -218,7 +218,7 @@ async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
         )
         for each in await connection.fetch(_WAITING_FOR_ROOM)
     ]
-    return found or ok("no command and no outbox message waits")
+    return found or ok("no command and no outbox message waits for long")
 
 
 async def size(connection: asyncpg.Connection) -> list[Finding]:

@@ -181,6 +181,13 @@ def test_a_taken_port_is_named_with_its_key(tmp_path: Path, taken_port: int) -> 
     assert f"listeners.management.port: 127.0.0.1:{taken_port} is taken by another program" in words
 
 
+def test_a_gateway_that_no_client_can_reach_says_so(tmp_path: Path) -> None:
+    off = dict.fromkeys(("mqtt", "mqtt_ws", "amqp"))
+    with running(tmp_path, {"listeners": off}) as gateway:
+        assert gateway.terminate() == 0
+        assert "no client can connect" in gateway.said()
+
+
 def test_an_open_address_needs_a_word_about_who_may_come_in(tmp_path: Path) -> None:
     settings = {"listeners": {"amqp": {"host": "0.0.0.0"}}}
     code, words = refusal(GatewayProcess(tmp_path, settings))
