@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
-from queue_core.cursor import HIDDEN, Cursor
+from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
@@ -201,6 +201,25 @@ class StreamQueue:
             cursor = self._open(group, settled, is_kept=True)
             self.log.cursors.remove(cursor)
         cursor.commit(offset)
+
+    async def reset_group(self, group: str, position: Position) -> int:
+        """Sends a group that nobody reads by to another place, back or forward; where that is.
+        Raises ResourceLocked while somebody reads: what he has in his hands would be settled in
+        the wrong place."""
+        start = await self._find(position)
+        if group not in self._groups:
+            raise InvalidArgument(f"stream '{self.name}' has no consumer group '{group}'")
+        if group in self._cursors:
+            raise ResourceLocked(
+                f"group '{group}' of stream '{self.name}' has consumers: stop them first"
+            )
+        self._groups[group] = settled = Settled(start)
+        self._leases[group] = 0
+        cursor = self._open(group, settled, is_kept=True)
+        self.log.cursors.remove(cursor)
+        cursor.seq = WRITE_ALL  # only a row that says everything can take something back
+        self.house.journal.note(cursor)
+        return settled.floor
 
     def on_consumer_gone(self) -> None:
         """Cursors that nobody reads by are put away: they need no memory."""

@@ -99,6 +99,23 @@ def _register_changes(family: Commands) -> None:
         parser = add_command(family, name, run, does, WAITS)
         _add_binding(parser)
         _add_change(parser)
+    parser = add_command(
+        family,
+        "reset",
+        reset,
+        "send a consumer group of a stream to another place, to read again or to leave out",
+        "Stop the group's consumers first. What the stream keeps is not touched, nor are other "
+        "groups; `howdah queue show` tells where they are.",
+        WAITS,
+    )
+    parser.add_argument("--group", required=True, metavar="NAME", help="the consumer group")
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="WHERE",
+        help="first, last, next, an offset, or a time such as 2026-01-31T12:00Z",
+    )
+    _add_change(parser)
     parser = add_command(family, "delete", delete, "delete a queue with all that is in it", WAITS)
     parser.add_argument("--if-unused", action="store_true", help="only if it has no consumers")
     parser.add_argument("--if-empty", action="store_true", help="only if it has no messages")
@@ -259,6 +276,15 @@ async def declare(options: argparse.Namespace, config: Config) -> int:
     arguments = dict(_argument(text) for text in options.argument)
     return await _change(
         options, config, lambda o: o.declare(options.vhost, options.queue, arguments), "declared"
+    )
+
+
+async def reset(options: argparse.Namespace, config: Config) -> int:
+    return await _change(
+        options,
+        config,
+        lambda o: o.reset_group(options.vhost, options.queue, options.group, options.to),
+        "reset",
     )
 
 

@@ -1,5 +1,5 @@
-"""What people ask for in SQL: purge, redrive, declare, delete and bind. Done here, by the process
-that knows who holds which message; the answer goes into the command's row."""
+"""What people ask for in SQL: purge, redrive, declare, delete, bind, reset a group. Done here, by the
+process that knows who holds which message; the answer goes into the command's row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
-from queue_core.consumers import Entry
+from queue_core.consumers import Entry, Position
 from queue_core.cursor import Cursor
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
 from queue_core.message import Message
@@ -58,6 +58,7 @@ class Commands:
             "declare_queue": self._declare_queue,
             "bind": self._bind,
             "unbind": self._unbind,
+            "reset_group": self._reset_group,
         }
 
     async def run_open(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
@@ -125,6 +126,17 @@ class Commands:
                 "arguments; see `howdah queue show`, or the table howdah.binding"
             )
         return {"exchange": source, "routing_key": key}
+
+    async def _reset_group(self, vhost: Vhost, name: str, argument: Result) -> Result:
+        """Before and after it everything is written: no older word on the group comes later."""
+        queue = vhost.queue(name)
+        if not isinstance(queue, StreamQueue):
+            raise InvalidArgument(f"queue '{name}' is {queue.spec.kind}: only streams have groups")
+        await vhost.writer.flushed()
+        place = Position(argument.get("name"), argument.get("offset"), argument.get("time"))
+        start = await queue.reset_group(argument["group"], place)
+        await vhost.writer.flushed()
+        return {"group": argument["group"], "offset": start}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
         """Each dead letter goes back to the queue it died in, in one commit with its leaving."""

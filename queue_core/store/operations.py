@@ -60,6 +60,7 @@ BIND: Final = "SELECT howdah.bind($1, $2, $3, vhost => $4)"
 UNBIND: Final = "SELECT howdah.unbind($1, $2, $3, vhost => $4)"
 BIND_TOPIC: Final = "SELECT howdah.bind_topic($1, $2, $3)"
 UNBIND_TOPIC: Final = "SELECT howdah.unbind_topic($1, $2, $3)"
+RESET_GROUP: Final = "SELECT howdah.reset_group($1, $2, $3, $4)"
 STATUS: Final = "SELECT state, result, error FROM howdah.command_status($1)"
 PUBLISH: Final = """
 SELECT howdah.publish(
@@ -326,6 +327,10 @@ class Operations:
 
     async def unbind_topic(self, vhost: str, name: str, topic_filter: str) -> int:
         return await self._submit(UNBIND_TOPIC, name, topic_filter, vhost)
+
+    async def reset_group(self, vhost: str, name: str, group: str, position: str) -> int:
+        """A group of a stream goes to another place."""
+        return await self._submit(RESET_GROUP, name, group, position, vhost)
 
     async def _submit(self, statement: str, *arguments: object) -> int:
         async with _named_errors():

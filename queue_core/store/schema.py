@@ -537,7 +537,7 @@ command = Table(
     "command",
     metadata,
     _identity(BigInteger, "What the function that asked for it returned."),
-    _required("kind", Text, "purge, redrive, delete_queue, declare_queue, bind or unbind."),
+    _required("kind", Text, "What is asked for, such as purge or redrive."),
     _required("vhost", Text, "Virtual host of the queue."),
     _required("queue", Text, "Queue that it is about."),
     _required("argument", JSONB, "What else the gateway must know.", server_default=text("'{}'")),

@@ -125,6 +125,28 @@ def test_a_queue_takes_a_topic_filter_until_it_is_unbound(
     assert "give --key with --exchange amq.direct" in words
 
 
+def test_a_group_of_a_stream_reads_again_from_where_it_is_sent(
+    shared_gateway: GatewayProcess,
+) -> None:
+    run = shared_gateway.run
+    answer(run("queue", "declare", "replayed", "-a", "x-queue-type=stream"))
+    answer(run("publish", "--queue", "replayed", "--lines", words="one\ntwo\nthree\n"))
+    wait_until(lambda: ready(shared_gateway, "replayed") == 3)
+    port = ("--port", str(shared_gateway.ports["mqtt"]))
+    read = ("subscribe", "--queue", "replayed", "--group", "billing", *port)
+    assert "one" in answer(run(*read, "--offset", "first", "-n", "3"))
+    said = answer(run("queue", "reset", "replayed", "--group", "billing", "--to", "1"))
+    assert "queue 'replayed' reset (group: billing, offset: 1)" in said
+    assert "two" in answer(run(*read, "-n", "1"))
+    for group, place, why in (
+        ("nobody", "first", "has no consumer group 'nobody'"),
+        ("billing", "soon", "'soon' is no place in a stream"),
+    ):
+        words = refusal(run("queue", "reset", "replayed", "--group", group, "--to", place))
+        assert why in words
+    answer(run("queue", "delete", "replayed"))
+
+
 def test_dead_letters_are_driven_back(shared_gateway: GatewayProcess) -> None:
     run = shared_gateway.run
     answer(run("queue", "declare", "graves"))

@@ -188,6 +188,45 @@ async def test_a_position_may_be_committed_without_reading(house: House) -> None
     assert bodies(await inbox.has(3)) == numbered(7, 10)
 
 
+@pytest.mark.parametrize(
+    ("place", "floor"),
+    [(FIRST, 0), (Position(offset=2), 2), (Position(name="next"), 6), (Position(time=0.0), 0)],
+)
+async def test_a_group_that_nobody_reads_by_may_be_sent_to_another_place(
+    house: House, place: Position, floor: int
+) -> None:
+    stream = await house.stream()
+    await house.store("s", *numbered(0, 6))
+    inbox, consumer = await house.consume("s", ACCEPTED, start=FIRST, group="g")
+    await inbox.has(6)
+    await other_group_reads(house)
+    with pytest.raises(ResourceLocked, match="has consumers: stop them first"):
+        await stream.reset_group("g", place)
+    house.vhost.end_consumer(consumer, RELEASED)
+    assert await committed(house, "g") == 6
+    assert await stream.reset_group("g", place) == floor
+    assert await committed(house, "g") == floor
+    await house.crash_and_reopen()
+    assert await committed(house, "g") == floor
+    again, _ = await house.consume("s", ACCEPTED, group="g")
+    await house.store("s", b"6")
+    assert bodies(await again.has(7 - floor)) == numbered(floor, 7)
+    assert await committed(house, "g") == 7
+    assert await committed(house, "other") == 6
+
+
+async def other_group_reads(house: House) -> None:
+    inbox, consumer = await house.consume("s", ACCEPTED, start=FIRST, group="other")
+    await inbox.has(6)
+    house.vhost.end_consumer(consumer, RELEASED)
+
+
+async def test_only_a_group_that_there_is_can_be_sent_elsewhere(house: House) -> None:
+    stream = await house.stream()
+    with pytest.raises(InvalidArgument, match="has no consumer group 'nobody'"):
+        await stream.reset_group("nobody", FIRST)
+
+
 async def test_a_commit_covers_what_is_in_flight(house: House) -> None:
     stream = await house.stream()
     await house.store("s", *numbered(0, 5))

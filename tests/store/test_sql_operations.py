@@ -242,6 +242,8 @@ async def test_a_new_queue_is_declared_with_its_arguments(db: asyncpg.Connection
         ("bind_topic('q', 'a/%23')", "level '%23', which a binding would take for a wildcard"),
         ("bind_topic('q', '$queue/x')", "names a queue or a share"),
         ("unbind_topic('q', '%00')", "no text can have"),
+        ("reset_group('q', '')", "stream 'q' in virtual host '/' has no consumer group ''"),
+        ("reset_group('nowhere', 'g')", "stream 'nowhere' in virtual host '/' has no consumer"),
         ("submit_command('shutdown', '/', 'q', '{}')", "no command 'shutdown'"),
     ],
 )
@@ -251,6 +253,32 @@ async def test_a_command_that_cannot_be_met_is_refused_at_once(
     await make_queue(db, "q")
     with pytest.raises(asyncpg.PostgresError, match=message):
         await db.execute(f"SELECT howdah.{call}")
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [
+        ("first", {"name": "first"}),
+        ("17", {"offset": 17}),
+        ("1970-01-01 00:00:01.5+00", {"time": 1.5}),
+        ("infinity", None),
+        ("soon", None),
+        ("-1", None),
+        ("", None),
+    ],
+)
+async def test_a_group_is_sent_to_a_place_that_a_stream_can_have(
+    db: asyncpg.Connection, position: str, place: dict[str, Any] | None
+) -> None:
+    queue = await make_queue(db, "s", "stream")
+    await settle(db, queue, 1, 4, group="g")
+    call = "SELECT howdah.reset_group('s', 'g', $1)"
+    if place is None:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="is no place in a stream"):
+            await db.fetchval(call, position)
+        return
+    command = await _command(db, await db.fetchval(call, position))
+    assert command["argument"] == {**place, "group": "g", "queue_id": queue}
 
 
 @pytest.mark.parametrize(
