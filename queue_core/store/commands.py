@@ -1,5 +1,5 @@
-"""What people ask for in SQL: purge, redrive, declare, delete, bind, reset a group. Done here, by the
-process that knows who holds which message; the answer goes into the command's row."""
+"""What people ask for in SQL: purge, redrive, declare, delete, bind, reset a group. Done here, by
+the process that knows who holds which message; the answer goes into the command's row."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from queue_core.queues import Appends, ClassicQueue
 from queue_core.specs import QueueSpec
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
+from queue_core.store.rows import clean
 from queue_core.streams import StreamQueue
 from queue_core.units import Unit
 
@@ -90,10 +91,10 @@ class Commands:
             result: Result = await kind(vhost, row["queue"], argument)
         except CoreError as error:
             log.warning("command %d (%s) failed: %s", row["id"], row["kind"], error)
-            return None, str(error)
-        except (ValueError, TypeError, LookupError) as error:  # must not hold up the next one
+            return None, clean(str(error))
+        except Exception as error:  # whatever it says, it must not hold up the next one
             log.exception("command %d (%s) cannot be read", row["id"], row["kind"])
-            return None, f"the command cannot be read: {error}"
+            return None, f"the command cannot be read: {clean(str(error))}; ask in other words"
         log.info("command %d: %s %s: %s", row["id"], row["kind"], row["queue"], result)
         return result, None
 
