@@ -245,5 +245,11 @@ def count_death(deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
 
 
 def utc(seconds: float | None) -> datetime | None:
-    """A time as the database wants it."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    """A time as the database wants it. Raises ValueError for one that no calendar holds: what the
+    platform says of it, an OSError, is what a database that is away says, too."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{seconds:g} s is a time beyond the year 9999") from error

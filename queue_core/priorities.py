@@ -152,7 +152,9 @@ class PriorityReady:
         self.withdraw([e.offset for e in held if not is_wanted(e.offset, e.message.priority or 0)])
 
     def _level(self, priority: int) -> Offsets:
-        return self._levels[min(priority, len(self._levels) - 1)]
+        """Of any number that a row may hold: one below all others would keep the gateway, which
+        finds it there again, from ever starting."""
+        return self._levels[max(0, min(priority, len(self._levels) - 1))]
 
     def _fetch(self, level: Offsets) -> None:
         if self._fetching or self._source is None:

@@ -16,7 +16,8 @@ from protocols.amqp10.types import Malformed, decode, skip
 
 MAX_KEPT: Final = 4096
 MAX_KEPT_BYTES: Final = 512
-MAX_DELAY_MS: Final = (1 << 32) - 1
+MAX_DELAY_MS: Final = (1 << 32) - 1  # what a uint holds, as ttl is one
+MAX_PRIORITY: Final = 255  # what a ubyte holds, whatever type it was sent as
 DELAYS: Final = ("x-opt-delivery-delay", "x-delay")
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 USER_ID, TO, EXPIRY = 1, 2, 8  # places in the properties
@@ -50,8 +51,10 @@ def _read_header(header: bytes) -> HeaderFacts:
     durable, priority, ttl = (*fields, None, None, None)[:3]
     if not isinstance(durable, bool | None) or not isinstance(priority, int | None):
         raise Malformed("a header with fields of other types")
-    if ttl is not None and not isinstance(ttl, int):
-        raise Malformed("a ttl that is no number")
+    if priority is not None and not 0 <= priority <= MAX_PRIORITY:
+        raise Malformed(f"a priority of {priority}, which goes from 0 to {MAX_PRIORITY}")
+    if ttl is not None and not (isinstance(ttl, int) and 0 <= ttl <= MAX_DELAY_MS):
+        raise Malformed(f"a ttl that is no number of milliseconds from 0 to {MAX_DELAY_MS}")
     return HeaderFacts(bool(durable), priority, None if ttl is None else ttl / 1000)
 
 

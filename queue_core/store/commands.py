@@ -16,6 +16,7 @@ from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNo
 from queue_core.message import Message
 from queue_core.queues import Appends, ClassicQueue
 from queue_core.specs import QueueSpec
+from queue_core.store.ownership import AWAY
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
 from queue_core.store.rows import clean
@@ -92,6 +93,8 @@ class Commands:
         except CoreError as error:
             log.warning("command %d (%s) failed: %s", row["id"], row["kind"], error)
             return None, clean(str(error))
+        except AWAY:
+            raise  # it is asked for again when the database is back
         except Exception as error:  # whatever it says, it must not hold up the next one
             log.exception("command %d (%s) cannot be read", row["id"], row["kind"])
             return None, f"the command cannot be read: {clean(str(error))}; ask in other words"

@@ -29,7 +29,7 @@ from protocols.amqp10.sections import (
     VALUE,
     split,
 )
-from protocols.amqp10.types import Symbol, UByte, UInt, ULong
+from protocols.amqp10.types import Malformed, Symbol, UByte, UInt, ULong
 from queue_core.message import CANONICAL, Message, Properties
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
@@ -221,6 +221,22 @@ def test_a_header_is_read_and_a_short_one_too() -> None:
     assert header_facts(section(HEADER, [True, UByte(9), UInt(1500)])) == (True, 9, 1.5)
     assert header_facts(section(HEADER, [])) == (False, None, None)
     assert header_facts(b"") == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param([True, -100], id="a priority below all"),
+        pytest.param([True, 256], id="a priority above all"),
+        pytest.param([True, UByte(4), 1 << 63], id="a ttl beyond the calendar"),
+        pytest.param([True, UByte(4), -1], id="a ttl in the past"),
+    ],
+)
+def test_a_header_with_a_number_that_its_field_cannot_hold_is_malformed(
+    fields: list[object],
+) -> None:
+    with pytest.raises(Malformed):
+        header_facts(section(HEADER, fields))
 
 
 def test_an_absolute_expiry_time_is_found_at_its_place() -> None:
