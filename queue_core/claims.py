@@ -25,7 +25,7 @@ def claim_entry(vhost: Vhost, delivery: Delivery, target: ClassicQueue, options:
     held to when it is there."""
     cursor = delivery.consumer.cursor
     entry = target.entry(delivery.message, (options,))
-    target.log.pending += 1
+    target.log.expect(entry.message)
     claim = _Claim(delivery)
     moves = [(cursor, delivery.entry)]
     vhost.writer.submit(Unit([(target.log, entry)], claim, moves=moves))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from queue_core.consumers import Entry
 from queue_core.cursor import Cursor
+from queue_core.message import Message
 
 
 class Log:
@@ -18,6 +19,7 @@ class Log:
         "on_arrival",
         "on_refused",
         "pending",
+        "pending_bytes",
         "queue_id",
         "remembers_ids",
         "segment_bytes",
@@ -33,15 +35,24 @@ class Log:
         self.remembers_ids = False  # has a deduplication window
         self.segment_bytes: int | None = None  # of a stream: when its segments are cut
         self.pending = 0  # entries on their way to the disk
+        self.pending_bytes: int | None = None  # theirs; None: no limit asks for them
         self.cursors: list[Cursor] = []
         self.spans: dict[int, tuple[int, int]] = {}  # segment -> first and last offset in it
         self.on_arrival: Callable[[list[Entry]], None] | None = None
         self.on_refused: Callable[[Entry], None] | None = None
 
+    def expect(self, message: Message) -> None:
+        """It is on its way to the disk."""
+        self.pending += 1
+        if self.pending_bytes is not None:
+            self.pending_bytes += message.size()
+
     def commit(self, entries: list[Entry]) -> None:
         """These are safe now, and may be handed out."""
         self.tail = entries[-1].offset + 1
         self.pending -= len(entries)
+        if self.pending_bytes is not None:
+            self.pending_bytes -= sum([entry.message.size() for entry in entries])
         for cursor in tuple(self.cursors):  # one may be put away with its last consumer
             cursor.arrive(entries)
         if self.on_arrival is not None:
@@ -50,6 +61,8 @@ class Log:
     def refuse(self, entry: Entry) -> None:
         """It was on its way to the disk, and will not get there."""
         self.pending -= 1
+        if self.pending_bytes is not None:
+            self.pending_bytes -= entry.message.size()
         if self.on_refused is not None:
             self.on_refused(entry)
 

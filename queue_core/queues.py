@@ -188,11 +188,14 @@ class CompetingQueue:
         if self._may_expire and self._expiry is None:
             self._watch_expiry()
 
-    def is_full(self, coming: int = 0) -> bool:
+    def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
+        """Whether it has no room, with so many on their way to it."""
         spec = self.spec
         if spec.max_length is not None and self.cursor.ready.count() + coming >= spec.max_length:
             return True
-        return spec.max_bytes is not None and self.cursor.ready.bytes >= spec.max_bytes
+        return (
+            spec.max_bytes is not None and self.cursor.ready.bytes + coming_bytes >= spec.max_bytes
+        )
 
     def enforce_limits(self) -> None:
         """Drop-head: the oldest goes, until the rest fits."""
@@ -360,16 +363,17 @@ class EphemeralQueue(CompetingQueue):
         self._plan_pump()
         return []
 
-    def refuses(self, coming: int = 0) -> bool:
-        """Whether it has no room, with so many on their way to it."""
-        if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming):
+    def refuses(self, coming: int = 0, coming_bytes: int = 0) -> bool:
+        """The same, with the limits that every queue in memory has."""
+        if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming, coming_bytes):
             return True
         ready, delayed = self.cursor.ready, self.cursor.delayed
         if delayed.bytes >= self._max_bytes:
             return True  # what waits for its time is not there to be dropped
-        if self.spec.max_bytes is None and ready.bytes + delayed.bytes >= self._max_bytes:
+        held = ready.bytes + delayed.bytes + coming_bytes
+        if self.spec.max_bytes is None and held >= self._max_bytes:
             return True
-        return ready.count() + len(delayed) >= EPHEMERAL_MESSAGES or (
+        return ready.count() + len(delayed) + coming >= EPHEMERAL_MESSAGES or (
             not self._drops_oldest and self._is_memory_full()
         )
 
@@ -470,11 +474,20 @@ class ClassicQueue(CompetingQueue):
             ack_timeout=spec.ack_timeout,
         )
         log.cursors.append(self.cursor)
+        if spec.max_bytes is not None and spec.overflow is not Overflow.DROP_HEAD:
+            log.pending_bytes = 0
         log.on_arrival = self.on_arrival
         log.on_refused = self._on_refused
 
-    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
-        spec = self.spec
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        """`stays`: where it comes from, if it is refused; so it is no dead letter then."""
         if self.wants is not None and not self.wants(message, options):
             return True
         window = (
@@ -483,16 +496,20 @@ class ClassicQueue(CompetingQueue):
         if window is not None and window.has_seen(message, self.house.clock()):
             self.house.counters.duplicates += 1
             return True
-        if spec.overflow is not Overflow.DROP_HEAD and self.is_full(self.log.pending):
-            if spec.overflow is Overflow.REJECT_PUBLISH_DLX:
+        overflow = self.spec.overflow
+        if overflow is not Overflow.DROP_HEAD and self.is_full(self.log.pending):
+            if overflow is Overflow.REJECT_PUBLISH_DLX and not stays:
                 self.house.undertaker.bury_newcomer(self, message)
             self.house.counters.refused_full += 1
             return False
         if window is not None:
             window.remember(message, self.house.clock())
-        self.log.pending += 1
+        self.log.expect(message)
         appends.append((self.log, self.entry(message, options)))
         return True
+
+    def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
+        return super().is_full(coming, coming_bytes + (self.log.pending_bytes or 0))
 
     @property
     def takes_runs(self) -> bool:

@@ -13,7 +13,7 @@ from queue_core.dedup import Window
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import Outcome, Verdict
-from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, full
+from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue, full
 from queue_core.units import Unit
 
 if TYPE_CHECKING:
@@ -97,12 +97,17 @@ class Transaction:
         is committed."""
         appends: Appends = []
         live: Live = []
+        coming: dict[EphemeralQueue, tuple[int, int]] = {}  # messages and bytes for each so far
         for message, route in publishes:
             self._vhost.house.counters.published += 1
             for queue, options in route:
                 if isinstance(queue, EphemeralQueue):
-                    is_taken = not queue.refuses(sum(other is queue for other, _, _ in live))
+                    count, size = coming.get(queue, (0, 0))
+                    is_taken = not queue.refuses(count, size)
+                    coming[queue] = (count + 1, size + message.size())
                     live.append((queue, message, options))
+                elif isinstance(queue, ClassicQueue):
+                    is_taken = queue.take(message, options, appends, stays=True)
                 else:
                     is_taken = queue.take(message, options, appends)
                 if not is_taken:

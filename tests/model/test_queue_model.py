@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery
-from queue_core.message import Message
+from queue_core.errors import QueueFull
+from queue_core.message import Message, Properties
 from queue_core.outcomes import (
     ACCEPTED,
     FAILED,
@@ -33,84 +23,109 @@ from queue_core.outcomes import (
     Verdict,
 )
 from queue_core.specs import QueueSpec
+from tests.model.machine import Machine, examine, make_tight
 from tests.model.plain_queue import Item, PlainQueue
-from tests.store.managers import PATIENCE, House, Inbox
+from tests.store.managers import Inbox
 
-T = TypeVar("T")
 Model = Callable[[], PlainQueue]
+REFUSES, REFUSES_DLX = "reject-publish", "reject-publish-dlx"
 KINDS: dict[str, tuple[dict[str, object], Model]] = {
     "plain": ({}, PlainQueue),
     "priority": ({"x-max-priority": 2}, lambda: PlainQueue(has_priorities=True)),
-    "refusing": (
-        {"x-max-length": 3, "x-overflow": "reject-publish"},
-        lambda: PlainQueue(max_length=3),
-    ),
     "brief": ({"x-message-ttl": 10_000}, lambda: PlainQueue(ttl=10)),
+    "brief priority": (
+        {"x-message-ttl": 10_000, "x-max-priority": 2},
+        lambda: PlainQueue(ttl=10, has_priorities=True),
+    ),
     "impatient": ({"x-delivery-limit": 1}, lambda: PlainQueue(delivery_limit=1)),
     "single": ({"x-single-active-consumer": True}, PlainQueue),
+    "single impatient": (
+        {"x-single-active-consumer": True, "x-delivery-limit": 1},
+        lambda: PlainQueue(delivery_limit=1),
+    ),
+    "timed": (
+        {"x-consumer-timeout": 5_000, "x-delivery-limit": 1},
+        lambda: PlainQueue(ack_timeout=5, delivery_limit=1),
+    ),
+    "timed single": (
+        {"x-consumer-timeout": 5_000, "x-single-active-consumer": True},
+        lambda: PlainQueue(ack_timeout=5),
+    ),
+    "once": ({"x-deduplication-window": 10_000}, lambda: PlainQueue(window=10)),
+    "once refusing": (
+        {"x-deduplication-window": 10_000, "x-max-length": 3, "x-overflow": REFUSES_DLX},
+        lambda: PlainQueue(window=10, max_length=3, overflow=REFUSES_DLX),
+    ),
+    "dropping": ({"x-max-length": 3}, lambda: PlainQueue(max_length=3)),
+    "dropping bytes": ({"x-max-length-bytes": 30}, lambda: PlainQueue(max_bytes=30)),
+    "dropping priority": (
+        {"x-max-length": 3, "x-max-length-bytes": 60, "x-max-priority": 2},
+        lambda: PlainQueue(max_length=3, max_bytes=60, has_priorities=True),
+    ),
+    "refusing": (
+        {"x-max-length": 3, "x-overflow": REFUSES},
+        lambda: PlainQueue(max_length=3, overflow=REFUSES),
+    ),
+    "refusing bytes": (
+        {"x-max-length-bytes": 30, "x-overflow": REFUSES},
+        lambda: PlainQueue(max_bytes=30, overflow=REFUSES),
+    ),
+    "refusing with letters": (
+        {"x-max-length": 3, "x-overflow": REFUSES_DLX},
+        lambda: PlainQueue(max_length=3, overflow=REFUSES_DLX),
+    ),
+    "refusing priority": (
+        {"x-max-length-bytes": 30, "x-overflow": REFUSES_DLX, "x-max-priority": 2},
+        lambda: PlainQueue(max_bytes=30, overflow=REFUSES_DLX, has_priorities=True),
+    ),
 }
+LATER = 6.0  # seconds
 _names = itertools.count()
 
 
-class QueueMachine(RuleBasedStateMachine):
+class QueueMachine(Machine):
     """One queue with consumers, and a dead-letter queue beside it."""
-
-    url = ""
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.house = House(self.url)
-        self.run(self.house.open())
         self.count = itertools.count()
         self.consumers: list[tuple[Consumer, Inbox, int]] = []
         self.open: dict[Delivery, Item] = {}
-        self.lives = 4  # a start takes as long as some hundred steps
         self.is_ephemeral = False
         self.is_single = False
         self.spec = QueueSpec.parse("-")
         self.model = PlainQueue()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
-
-    def call(self, work: Callable[[], T]) -> T:
-        """In the loop, as an adapter would."""
-
-        async def turn() -> T:
-            return work()
-
-        return self.run(turn())
-
-    @initialize(kind=st.sampled_from(sorted(KINDS)), is_ephemeral=st.booleans())
-    def declare(self, kind: str, is_ephemeral: bool) -> None:
+    @initialize(
+        kind=st.sampled_from(sorted(KINDS)),
+        is_ephemeral=st.booleans(),
+        has_dead_letters=st.sampled_from([True, True, True, False]),
+    )
+    def declare(self, kind: str, is_ephemeral: bool, has_dead_letters: bool) -> None:
         arguments, model = KINDS[kind]
         number = next(_names)
         self.dead = f"dead-{number}"
-        words = {
-            **arguments,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": self.dead,
-        }
-        self.is_ephemeral, self.is_single = is_ephemeral, kind == "single"
-        self.spec = QueueSpec.parse(f"q-{number}", words, durable=not is_ephemeral)
         self.model = model()
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
+        if not has_dead_letters and self.model.overflow != REFUSES_DLX:
+            letters, self.model.has_dead_letters = {}, False
+        self.is_ephemeral = is_ephemeral and self.model.window is None
+        self.is_single = "x-single-active-consumer" in arguments
+        self.spec = QueueSpec.parse(
+            f"q-{number}", {**arguments, **letters}, durable=not self.is_ephemeral
+        )
         self.run(self.house.vhost.declare_queue(QueueSpec.parse(self.dead)))
         self.run(self.house.vhost.declare_queue(self.spec))
-
-    @property
-    def now(self) -> float:
-        return self.house.clock()
 
     # --- after each step, both have done all they can
 
     def meet(self) -> None:
         """Lets the manager finish, and holds what it handed out to what the model would have."""
-        self.run(self._settle_down())
+        self.model.make_fit(self._room(), self.now)
+        self.quiet()
         for consumer, inbox, _ in self.consumers:
             self._check_deliveries(consumer, inbox.take())
-        ready = self.model.ready(self.now)
-        room = self._room()
+        ready, room = self.model.ready(self.now), self._room()
         assert not ready or not room, f"{[i.body for i in ready]} ready, and room for {room}"
 
     def _check_deliveries(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
@@ -129,8 +144,8 @@ class QueueMachine(RuleBasedStateMachine):
         if item.is_suspect and item.failures == 0:
             may = [(True, 1)] if item.was_lost else [(True, 1), *may]
         assert told in may, f"{item.body!r}: {told}, expected one of {may}"
-        item.failures, item.holder = delivery.failures, holder
-        item.was_handed_out = item.was_handed_out_now = True
+        item.failures = delivery.failures
+        self.model.hand_over(item, holder, self.now)
         self.open[delivery] = item
 
     def _item(self, delivery: Delivery) -> Item:
@@ -140,18 +155,10 @@ class QueueMachine(RuleBasedStateMachine):
         return found[0]
 
     def _room(self) -> int:
+        """What consumers may still be given, by what they asked for and have."""
         asked = self.consumers[:1] if self.is_single else self.consumers
-        return sum(consumer.credit for consumer, _, _ in asked)
-
-    async def _settle_down(self) -> None:
-        database = self.house.manager._database
-        quiet = 0
-        while quiet < 2:
-            await self.house.flushed()
-            tasks = list(database._reader._tasks)
-            if tasks:
-                await asyncio.gather(*tasks, return_exceptions=True)
-            quiet = 0 if tasks else quiet + 1
+        held = [item.holder for item in self.model.items]
+        return sum(credit - held.count(consumer) for consumer, _, credit in asked)
 
     def order_is_kept(self, before: list[Item]) -> None:
         """What was handed out now is what stood first."""
@@ -162,55 +169,106 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         count=st.integers(1, 4),
+        size=st.sampled_from([1, 9, 14]),
         priority=st.integers(0, 3),
         lifetime=st.sampled_from([None, None, 4.0]),
+        delay=st.sampled_from([0.0, 0.0, 0.0, 3.0, 8.0]),
+        message_id=st.sampled_from([None, "a", "b"]),
         is_transaction=st.booleans(),
     )
     def publish(
-        self, count: int, priority: int, lifetime: float | None, is_transaction: bool
+        self,
+        count: int,
+        size: int,
+        priority: int,
+        lifetime: float | None,
+        delay: float,
+        message_id: str | None,
+        is_transaction: bool,
     ) -> None:
-        """Some messages at once, one by one or in a transaction."""
-        if self.model.max_length is not None:
-            lifetime = None  # what has expired counts until it is found: when, is nobody's promise
-        if self.model.max_length is not None:
-            is_transaction = False
-        expires_at = None if lifetime is None else self.now + lifetime
-        messages = [
-            Message(
-                b"%d" % next(self.count),
-                "",
-                routing_key=self.spec.name,
-                priority=priority,
-                expires_at=expires_at,
-            )
-            for _ in range(count)
-        ]
+        """Some messages at once, one by one or in a transaction; the id is the first one's."""
+        if self.model.is_limited:
+            # what has expired, or waits for its time, counts until it is found: when, is nobody's
+            # promise
+            lifetime, delay = None, 0.0
+        ids = [message_id if self.model.window else None] + [None] * (count - 1)
+        messages = [self._message(size, priority, lifetime, delay, each) for each in ids]
         if is_transaction:
-            self.run(self._commit(messages))
-            self._arrive(messages, lifetime)
+            self._commit(messages)
+            self._arrive(messages, lifetime, delay)
         elif self.is_ephemeral:  # there each one arrives by itself
             for message in messages:
-                self._publish([message], lifetime)
+                self._publish([message], lifetime, delay)
         else:
-            self._publish(messages, lifetime)
+            self._publish(messages, lifetime, delay)
 
-    async def _commit(self, messages: list[Message]) -> None:
+    def _message(
+        self,
+        size: int,
+        priority: int = 0,
+        lifetime: float | None = None,
+        delay: float = 0.0,
+        message_id: str | None = None,
+    ) -> Message:
+        return Message(
+            (b"%d." % next(self.count)).ljust(size, b"x"),
+            "",
+            routing_key=self.spec.name,
+            properties=None if message_id is None else Properties(message_id=message_id),
+            priority=priority,
+            expires_at=None if lifetime is None else self.now + lifetime,
+            not_before=self.now + delay if delay else None,
+        )
+
+    def _commit(self, messages: list[Message]) -> None:
+        """All of them, or none; the model is told of those that came."""
         transaction = self.house.vhost.transaction()
         for message in messages:
             transaction.publish(message)
-        await transaction.commit()
+        try:
+            self.run(transaction.commit())
+        except QueueFull:
+            assert self.model.overflow != "drop-head"
+            assert not self._fits(messages), "refused, and there was room"
+            messages.clear()
+        else:
+            assert self.model.overflow == "drop-head" or self._fits(messages), "no room for it"
 
-    def _publish(self, messages: list[Message], lifetime: float | None) -> None:
+    def _fits(self, messages: list[Message]) -> bool:
+        trial = PlainQueue(
+            max_length=self.model.max_length,
+            max_bytes=self.model.max_bytes,
+            overflow=REFUSES,
+            window=self.model.window,
+            items=list(self.model.items),
+            seen=dict(self.model.seen),
+        )
+        return all(trial.publish(each.body, self.now, message_id=_id(each)) for each in messages)
+
+    def _publish(self, messages: list[Message], lifetime: float | None, delay: float) -> None:
         answers = self.call(lambda: [self.house.vhost.publish(each) for each in messages])
-        room = self.model.room()
         refused = [answer is Published.REFUSED for answer in answers]
-        assert refused == [i >= room for i in range(len(messages))]
-        self._arrive(messages[:room], lifetime)
+        self._arrive(messages, lifetime, delay, refused)
 
-    def _arrive(self, messages: list[Message], lifetime: float | None) -> None:
-        for message in messages:
-            priority = min(message.priority or 0, 2)
-            self.model.publish(message.body, priority, lifetime, self.now)
+    def _arrive(
+        self,
+        messages: list[Message],
+        lifetime: float | None = None,
+        delay: float = 0.0,
+        refused: list[bool] | None = None,
+    ) -> None:
+        taken = [
+            self.model.publish(
+                message.body,
+                self.now,
+                priority=min(message.priority or 0, 2),
+                lifetime=lifetime,
+                delay=delay,
+                message_id=_id(message),
+            )
+            for message in messages
+        ]
+        assert refused is None or refused == [not each for each in taken]
         before = self.model.ready(self.now)
         self.meet()
         self.order_is_kept(before)
@@ -240,20 +298,31 @@ class QueueMachine(RuleBasedStateMachine):
         self.meet()
 
     def _return(self, item: Item, verdict: Verdict) -> None:
+        until = self.now + verdict.delay if verdict.delay else 0.0
         if verdict.outcome is Outcome.RELEASED:
-            self.model.release(item)
+            self.model.release(item, until)
         else:
-            self.model.fail(item, self.now + verdict.delay)
+            self.model.fail(item, until)
 
     @precondition(lambda self: self.open)
     @rule(
         which=st.lists(st.integers(0, 7), min_size=1, max_size=3),
         verdict=st.sampled_from(
-            [ACCEPTED, ACCEPTED, RELEASED, REJECTED, FAILED, Verdict(Outcome.MODIFIED, delay=6.0)]
+            [
+                ACCEPTED,
+                ACCEPTED,
+                RELEASED,
+                REJECTED,
+                FAILED,
+                Verdict(Outcome.MODIFIED, delay=LATER),
+                Verdict(Outcome.RELEASED, delay=LATER),
+            ]
         ),
         how=st.sampled_from(["settle", "transaction", "rollback"]),
     )
     def settle(self, which: list[int], verdict: Verdict, how: str) -> None:
+        if verdict.delay and self.model.is_limited:
+            verdict = Verdict(verdict.outcome)  # as for publishes
         deliveries = list(self.open)
         chosen = list({deliveries[i % len(deliveries)]: None for i in which})
         if how == "settle":
@@ -275,16 +344,19 @@ class QueueMachine(RuleBasedStateMachine):
                 self._return(item, verdict)
         self.meet()
 
-    @rule(verdict=st.sampled_from([None, ACCEPTED, RELEASED]))
-    def get(self, verdict: Verdict | None) -> None:
+    @rule(verdict=st.sampled_from([None, ACCEPTED, RELEASED]), is_settled=st.booleans())
+    def get(self, verdict: Verdict | None, is_settled: bool) -> None:
         before = self.model.ready(self.now)
-        delivery = self.run(self.house.vhost.get(self.spec.name))
+        name = self.spec.name
+        delivery = self.run(self.house.vhost.get(name, auto_settle=is_settled))
         if delivery is None:
             assert not before or (self.is_single and self.consumers)
             return
         assert self._item(delivery) is before[0]
         self._check(delivery, "getter")
-        if verdict is not None:
+        if is_settled:
+            self.model.accept(self.open.pop(delivery))
+        elif verdict is not None:
             item = self.open.pop(delivery)
             self.call(lambda: self.house.vhost.settle([delivery], verdict))
             if verdict is ACCEPTED:
@@ -296,6 +368,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 5.0, 11.0]))
     def wait(self, seconds: float) -> None:
         self.run(self.house.later(seconds))
+        for delivery, item in list(self.open.items()):
+            if item.due_at is not None and item.due_at <= self.now:
+                del self.open[delivery]
+                self.model.fail(item)
         self.meet()
 
     @precondition(lambda self: self.model.items)
@@ -305,6 +381,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.purge(self.now)
         self.meet()
 
+    @rule()
+    def keep_up(self) -> None:
+        """Segments in which nothing is needed any more go, and what little is moves on."""
+        self.run(self.house.upkeep())
+
     @precondition(lambda self: self.model.items and self.lives > 0)
     @rule()
     def crash(self) -> None:
@@ -312,6 +393,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.run(self.house.crash_and_reopen())
         self._start_again()
         self.model.crash()
+        self._overflow_again()
 
     @precondition(lambda self: self.model.items and self.lives > 0)
     @rule()
@@ -320,6 +402,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.call(self._release_all)
         for item in self.open.values():
             self.model.release(item)
+        self.model.make_fit(0, self.now)
         self.consumers.clear()
         self.run(self.house.reopen())
         self._start_again()
@@ -341,6 +424,11 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.doubtful += [item.body for item in self.model.expired(self.now)]
             self.model.items.clear()
 
+    def _overflow_again(self) -> None:
+        """What consumers had is back, and may be more than fits: the next message tells."""
+        if self.model.drops:
+            self._publish([self._message(1)], None, 0.0)
+
     # --- what always holds
 
     @invariant()
@@ -354,26 +442,21 @@ class QueueMachine(RuleBasedStateMachine):
         waiting = counts.ready + counts.delayed
         assert len(self.model.items) - held - expired <= waiting <= len(self.model.items) - held
 
-    def teardown(self) -> None:
-        try:
-            if sys.exc_info()[0] is None and self.spec.name in self.house.vhost.queues:
-                self._compare_what_is_left()
-        finally:
-            self.run(self.house.close())
-            self.loop.close()
-
-    def _compare_what_is_left(self) -> None:
+    def compare_what_is_left(self) -> None:
+        if self.spec.name not in self.house.vhost.queues:
+            return
         self.call(self._release_all)
         for item in self.model.items:
             item.holder = None
+        self.model.make_fit(0, self.now)
         self.run(self.house.later(1000))
-        self.run(self._settle_down())
+        self.quiet()
         for item in self.model.expired(self.now):
             self.model.bury(item, "expired")
         left = self.run(self.house.drain(self.spec.name))
         found, expected = [d.message.body for d in left], self.model.ready(self.now)
         assert found == [item.body for item in expected], (found, expected)
-        self.run(self._settle_down())
+        self.quiet()
         dead = self.run(self.house.drain(self.dead))
         buried = Counter((d.message.body, d.message.deaths[0].reason) for d in dead)
         doubtful = Counter((body, "expired") for body in self.model.doubtful)
@@ -381,19 +464,22 @@ class QueueMachine(RuleBasedStateMachine):
         assert certain <= buried <= certain + doubtful, (certain, buried)
         self.run(self.house.vhost.delete_queue(self.spec.name))
         self.run(self.house.vhost.delete_queue(self.dead))
+        assert self.house.manager._budget.used == 0, "memory of messages that are gone"
+
+
+def _id(message: Message) -> str | None:
+    found = message.properties.message_id
+    return None if found is None else str(found)
 
 
 @pytest.mark.timeout(300)
 def test_the_manager_behaves_like_a_plain_queue(migrated_url: str) -> None:
-    QueueMachine.url = migrated_url
-    run_state_machine_as_test(
-        QueueMachine,
-        settings=settings(
-            max_examples=20,
-            stateful_step_count=40,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],  # each example is a database's life: no time to shrink them
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    examine(QueueMachine, migrated_url, examples=25, steps=40)
+
+
+@pytest.mark.timeout(300)
+def test_it_does_where_every_bound_is_reached(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tight(monkeypatch, QueueMachine)
+    examine(QueueMachine, migrated_url, examples=25, steps=40)

@@ -1,0 +1,121 @@
+"""What all models share: a manager that is driven one step at a time, and how long they run.
+
+The suite runs a few examples, the same ones each time. HOWDAH_MODEL_EXAMPLES asks for more, chosen
+at random, and shrinks what fails: for whoever has changed how queues work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from queue_core import cursor, handing_out, priorities, ready
+from queue_core.store import batch, writer
+from queue_core.store.segments import SegmentLimits
+from tests.store.managers import BRISK, PATIENCE, House
+
+T = TypeVar("T")
+
+_LONG_RUN = int(os.environ.get("HOWDAH_MODEL_EXAMPLES", "0"))
+
+
+class Machine(RuleBasedStateMachine):
+    """Each example is a manager's life on a database that the examples before it have used."""
+
+    url = ""
+    house_settings = BRISK
+    most_lives = 4  # a start takes as long as some hundred steps
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.house = House(self.url, settings=self.house_settings)
+        self.run(self.house.open())
+        self.lives = self.most_lives
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
+
+    def call(self, work: Callable[[], T]) -> T:
+        """In the loop, as an adapter would."""
+
+        async def turn() -> T:
+            return work()
+
+        return self.run(turn())
+
+    @property
+    def now(self) -> float:
+        return self.house.clock()
+
+    def quiet(self) -> None:
+        """Returns when the manager has done all it can do at this time."""
+        self.run(self._quiet())
+
+    async def _quiet(self) -> None:
+        database, agenda = self.house.manager._database, self.house.manager.agenda
+        turns = 0
+        while turns < 2:
+            when = agenda.next_time()
+            tasks = [*database._reader._tasks, *database.definitions._tasks]
+            is_busy = bool(tasks) or (when is not None and when <= self.now)
+            await self.house.later(0)
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            turns = 0 if is_busy else turns + 1
+
+    def compare_what_is_left(self) -> None:
+        """The last look, at an example that found nothing wrong until then."""
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:
+                self.compare_what_is_left()
+        finally:
+            self.run(self.house.close())
+            self.loop.close()
+
+
+def examine(machine: type[Machine], url: str, examples: int, steps: int) -> None:
+    machine.url = url
+    is_long = _LONG_RUN > 0
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=_LONG_RUN or examples,
+            stateful_step_count=steps,
+            derandomize=not is_long,
+            deadline=None,
+            database=None,
+            # each example is a manager's life: no time to shrink them in the suite
+            phases=[Phase.generate, Phase.shrink] if is_long else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            print_blob=is_long,
+        ),
+    )
+
+
+def make_tight(patch: pytest.MonkeyPatch, machine: type[Machine]) -> None:
+    """Everything that has a bound comes to it: hardly any memory, small chunks and turns, short
+    leases, segments of a few messages, and a journal that starts again all the time."""
+    for module in (ready, priorities):
+        patch.setattr(module, "LEAST", 1)
+    patch.setattr(ready, "CHUNK", 2)
+    patch.setattr(ready, "LOW", 1)
+    patch.setattr(ready, "SLACK", 1)
+    patch.setattr(ready, "PASSED", 2)
+    patch.setattr(cursor, "LEASE", 3)
+    patch.setattr(handing_out, "BATCH", 2)
+    patch.setattr(batch, "MANY_RANGES", 1)
+    patch.setattr(batch, "FULL_EVERY", 3)
+    patch.setattr(writer, "GENERATION_ROWS", 20)
+    store = replace(BRISK.store, segments=SegmentLimits(bytes=40, age=60.0))
+    patch.setattr(machine, "house_settings", replace(BRISK, cache_bytes=2_000, store=store))

@@ -1,0 +1,55 @@
+"""What the models found, each in as few steps as show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from queue_core.errors import QueueFull
+from queue_core.message import Message
+from queue_core.outcomes import Published
+from tests.store.managers import KINDS, House, bodies, declare
+
+
+def message(body: bytes, queue: str = "q", **more: object) -> Message:
+    return Message(body, "", routing_key=queue, **more)  # type: ignore[arg-type]
+
+
+async def commit(house: House, *messages: Message) -> None:
+    transaction = house.vhost.transaction()
+    for each in messages:
+        transaction.publish(each)
+    await transaction.commit()
+
+
+async def test_bytes_on_their_way_to_the_disk_count_for_a_queue_that_refuses(house: House) -> None:
+    await house.queue("q", max_length_bytes=20, overflow="reject-publish")
+    answers = house.put("q", b"1" * 10, b"2" * 10, b"3" * 10)
+    assert answers == [Published.PENDING, Published.PENDING, Published.REFUSED]
+    await house.flushed()
+    assert bodies(await house.drain()) == [b"1" * 10, b"2" * 10]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_bytes_of_one_transaction_count_together(house: House, kind: str) -> None:
+    await declare(house, kind, max_length_bytes=20, overflow="reject-publish")
+    with pytest.raises(QueueFull):
+        await commit(house, *[message(b"x" * 10) for _ in range(3)])
+    await commit(house, *[message(b"x" * 10) for _ in range(2)])
+    assert len(await house.drain()) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_transaction_that_is_refused_leaves_no_dead_letter(house: House, kind: str) -> None:
+    await house.queue("dead")
+    await declare(
+        house,
+        kind,
+        max_length=1,
+        overflow="reject-publish-dlx",
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+    )
+    with pytest.raises(QueueFull):
+        await commit(house, message(b"1"), message(b"2"))
+    assert await house.drain() == []
+    assert await house.drain("dead") == []
