@@ -24,6 +24,7 @@ class Counters:
     settled: int = 0
     returned: int = 0  # released or failed: back to their place
     failed_writes: int = 0  # units that the database refused
+    failed_generations: int = 0  # times that the journal could not start again, and grew on
     commits: int = 0
     committed_messages: int = 0
     read_back: int = 0  # messages that did not fit into memory, and were read again

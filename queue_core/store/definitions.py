@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
 from queue_core.bindings import Binding, ExchangeRef
@@ -84,30 +84,23 @@ class DefinitionStore:
         await self._execute(upsert(schema.vhost).values(name=name).on_conflict_do_nothing())
 
     async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None:
-        await self._execute(
-            insert(schema.exchange).values(
-                vhost=vhost,
-                name=spec.name,
-                kind=spec.kind.value,
-                auto_delete=spec.auto_delete,
-                internal=spec.internal,
-                arguments=stored(spec.arguments),
-            )
-        )
-
-    async def remove_exchange(self, vhost: str, name: str) -> None:
-        bound = schema.binding.c
-        leads_here = (bound.destination_kind == "exchange") & (bound.destination == name)
         async with transaction(self._engine) as connection:
+            # a row may be there that nobody knows of: the commit went through, the answer did not
+            await _delete_exchange(connection, vhost, spec.name)
             await connection.execute(
-                delete(schema.binding).where(
-                    bound.vhost == vhost, (bound.source == name) | leads_here
+                insert(schema.exchange).values(
+                    vhost=vhost,
+                    name=spec.name,
+                    kind=spec.kind.value,
+                    auto_delete=spec.auto_delete,
+                    internal=spec.internal,
+                    arguments=stored(spec.arguments),
                 )
             )
-            table = schema.exchange
-            await connection.execute(
-                delete(table).where(table.c.vhost == vhost, table.c.name == name)
-            )
+
+    async def remove_exchange(self, vhost: str, name: str) -> None:
+        async with transaction(self._engine) as connection:
+            await _delete_exchange(connection, vhost, name)
 
     async def add_queue(self, vhost: str, spec: QueueSpec, created_by: str | None) -> int:
         """The number that the new queue gets."""
@@ -125,6 +118,8 @@ class DefinitionStore:
         table = schema.queue.c
         statement = insert_rows(schema.queue, rows).returning(table.id, table.vhost, table.name)
         async with transaction(self._engine) as connection:
+            # as above; a client that leaves while its queue is declared leaves such a row, too
+            await _delete_queues(connection, [(str(r["vhost"]), str(r["name"])) for r in rows])
             result = await connection.execute(statement)
             ids = {(row.vhost, row.name): int(row.id) for row in result}
         return [ids[str(row["vhost"]), str(row["name"])] for row in rows]
@@ -133,20 +128,8 @@ class DefinitionStore:
         await self._removing.add((vhost, name))
 
     async def _remove_queues(self, keys: list[tuple[str, str]]) -> list[None]:
-        vhosts, names = zip(*keys, strict=True)
-        gone = unnested(vhost=(vhosts, Text), name=(names, Text))
-        bound, table = schema.binding.c, schema.queue.c
         async with transaction(self._engine) as connection:
-            await connection.execute(
-                delete(schema.binding).where(
-                    bound.vhost == gone.c.vhost,
-                    bound.destination_kind == "queue",
-                    bound.destination == gone.c.name,
-                )
-            )
-            await connection.execute(
-                delete(schema.queue).where(table.vhost == gone.c.vhost, table.name == gone.c.name)
-            )
+            await _delete_queues(connection, keys)
         return [None] * len(keys)
 
     async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
@@ -193,6 +176,33 @@ class DefinitionStore:
                 for row in bindings
             ],
         )
+
+
+async def _delete_exchange(connection: AsyncConnection, vhost: str, name: str) -> None:
+    """With its bindings."""
+    bound, table = schema.binding.c, schema.exchange
+    leads_here = (bound.destination_kind == "exchange") & (bound.destination == name)
+    await connection.execute(
+        delete(schema.binding).where(bound.vhost == vhost, (bound.source == name) | leads_here)
+    )
+    await connection.execute(delete(table).where(table.c.vhost == vhost, table.c.name == name))
+
+
+async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> None:
+    """With their bindings."""
+    vhosts, names = zip(*keys, strict=True)
+    gone = unnested(vhost=(vhosts, Text), name=(names, Text))
+    bound, table = schema.binding.c, schema.queue.c
+    await connection.execute(
+        delete(schema.binding).where(
+            bound.vhost == gone.c.vhost,
+            bound.destination_kind == "queue",
+            bound.destination == gone.c.name,
+        )
+    )
+    await connection.execute(
+        delete(schema.queue).where(table.vhost == gone.c.vhost, table.name == gone.c.name)
+    )
 
 
 def _exchange(row: Any) -> ExchangeSpec:

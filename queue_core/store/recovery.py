@@ -12,13 +12,13 @@ from typing import Final
 import asyncpg
 
 from queue_core.settled import Settled
+from queue_core.store import statements
 from queue_core.store.segments import Segment
 
 SEGMENTS: Final = """
     SELECT id, queue_id, created_at, sealed_at, messages, bytes, newest_at, archive
     FROM howdah.segment ORDER BY id
 """
-STATE: Final = "SELECT generation FROM howdah.gateway WHERE id = 1"
 # Newest row of each group that says everything, and all after it.
 SETTLEMENTS: Final = """
     WITH newest AS (
@@ -99,7 +99,7 @@ class Recovered:
 
 
 async def recover(connection: asyncpg.Connection) -> Recovered:
-    generation = await connection.fetchval(STATE)
+    generation = await connection.fetchval(statements.GENERATION)
     next_seq = 1 + await connection.fetchval(LAST_SEQ, generation)
     segments = [_segment(row) for row in await connection.fetch(SEGMENTS)]
     found = Recovered(generation, next_seq, segments)

@@ -82,6 +82,7 @@ COLUMN_TYPES: Final = {
 }
 CONTENT: Final = (*NARROW[4:], *RICH[4:])  # what a message says, wherever one is kept
 
+NUL: Final = "\\u0000"  # as JSON writes it, and jsonb does not take it
 _json: Final = msgspec.json.Encoder()
 _deaths: Final = msgspec.json.Decoder(tuple[Death, ...])
 
@@ -207,8 +208,8 @@ def rich_columns(entry: Entry, body_id: int | None) -> tuple[object, ...]:
     return (
         body_id,
         utc(entry.not_before),
-        _json_text(message.deaths) if message.deaths else None,
-        _json_text(entry.options) if entry.options is not None else None,
+        _jsonb_text(message.deaths) if message.deaths else None,
+        _jsonb_text(entry.options) if entry.options is not None else None,
         utc(message.expires_at if entry.expires_at is None else entry.expires_at),
         message.priority,
         *property_columns(message.properties),
@@ -394,6 +395,18 @@ def _headers_text(properties: Properties) -> str | None:
 
 def _json_text(value: object) -> str:
     return _json.encode(value).decode()
+
+
+def _jsonb_text(value: object) -> str:
+    """Of what others said: where a dead letter came from, or who subscribed, is no reason to lose
+    it, whatever characters the names have."""
+    try:
+        text = _json_text(value)
+    except UnicodeEncodeError:
+        text = NUL
+    if NUL in text:
+        text = _json_text(plain(msgspec.to_builtins(value)))
+    return text
 
 
 def plain(value: object) -> object:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -21,7 +22,7 @@ from queue_core.cursor import Cursor
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store import statements
 from queue_core.store.batch import Batch
-from queue_core.store.ownership import Owner, OwnershipLost, persist
+from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
 from queue_core.store.segments import NoSegment, Segment, SegmentBook
 from queue_core.transactions import Waiter
 from queue_core.units import Record, Unit
@@ -32,6 +33,7 @@ MOST_UNITS: Final = 8192  # of one transaction; the messages of a run count each
 MOST_BYTES: Final = 16 * 1024 * 1024
 GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
 UNIT_COST: Final = 600  # bytes of memory besides the message itself
+LOCK_TIMEOUT: Final = "1s"  # that a new generation waits for a reader of the journal
 
 # The server's word that the data, not the moment, is wrong: the same write would fail again.
 BAD_DATA: Final = (
@@ -49,6 +51,32 @@ BAD_DATA: Final = (
 GONE: Final = (asyncpg.UndefinedObjectError,)
 
 Failures = dict[tuple[int, int], tuple[object, ...]]  # rows by queue and offset
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the journal has to say beside messages: cursors that moved, deliveries that failed."""
+
+    due: dict[Cursor, None]
+    failures: Failures
+
+    @property
+    def count(self) -> int:
+        return len(self.due) + len(self.failures)
+
+    def apart(self) -> tuple[Notes, Notes]:
+        """Two halves of it, neither of them empty where there are two notes or more."""
+        if self.due and self.failures:
+            return Notes(self.due, {}), Notes({}, self.failures)
+        due, failures = list(self.due), list(self.failures.items())
+        middle = self.count // 2
+        return (
+            Notes(dict.fromkeys(due[:middle]), dict(failures[:middle])),
+            Notes(dict.fromkeys(due[middle:]), dict(failures[middle:])),
+        )
+
+
+NOTHING: Final = Notes({}, {})
 Checkpoint = Callable[[asyncpg.Connection, int, Callable[[], int]], Awaitable[None]]
 
 
@@ -86,6 +114,7 @@ class Writer:
         self._room.set()
         self._seq = count(1)
         self._journal_rows = 0
+        self._rotate_at = 0  # journal rows before the next try, after one in vain
         self._last_stamp = 0.0
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -187,8 +216,8 @@ class Writer:
         await self._write(self._take())
         if self._waiting_bytes <= self._buffer_bytes // 2:
             self._room.set()
-        if self._journal_rows >= GENERATION_ROWS:
-            await self._persist(self._rotate)
+        if self._journal_rows >= GENERATION_ROWS and self._journal_rows >= self._rotate_at:
+            await self._start_generation()
 
     def _take(self) -> list[Unit]:
         """All that waits, up to what one transaction should hold; a unit is never split."""
@@ -210,15 +239,17 @@ class Writer:
 
     # --- one batch
 
-    async def _write(self, units: list[Unit]) -> None:
+    async def _write(self, units: list[Unit], notes: Notes | None = None) -> None:
+        """With all that the journal has to say by then, if no notes are given."""
         batch = await self._number(units)
-        due, self._due = self._due, {}
-        failures, self._failures = self._failures, {}
+        if notes is None:
+            notes = Notes(self._due, self._failures)
+            self._due, self._failures = {}, {}
         try:
-            batch.redeliveries = list(failures.values())
-            batch.build(self._last_stamp, due, self.next_seq)
+            batch.redeliveries = list(notes.failures.values())
+            batch.build(self._last_stamp, notes.due, self.next_seq)
         except Exception as error:  # whatever a message's own properties do
-            await self._undo(batch, due, failures, error)
+            await self._write_apart(batch, notes, error)
             return
         if batch.is_empty:
             batch.apply(self.on_records)
@@ -226,38 +257,56 @@ class Writer:
         try:
             await self._persist(lambda: self._commit(batch))
         except BAD_DATA as error:
-            await self._undo(batch, due, failures, error)
+            await self._write_apart(batch, notes, error)
             return
         self._note_commit(batch)
         batch.apply(self.on_records)
 
-    async def _undo(
-        self,
-        batch: Batch,
-        due: dict[Cursor, None],
-        failures: Failures,
-        error: Exception,
-    ) -> None:
+    async def _write_apart(self, batch: Batch, notes: Notes, error: Exception) -> None:
+        """One bad unit must not fail its neighbours, nor what the journal has to say, and one bad
+        note no unit: halves, until it stands alone."""
         batch.undo()
-        self._due = {**due, **dict.fromkeys(batch.cursors), **self._due}
-        self._failures = failures | self._failures
-        await self._write_apart(batch.units, error)
-
-    async def _write_apart(self, units: list[Unit], error: Exception) -> None:
-        """One bad unit must not fail its neighbours: halves, until it stands alone."""
-        units = [each for unit in units for each in unit.apart()]
-        if len(units) > 1:
+        for cursor in batch.cursors:
+            if cursor not in notes.due:  # it has a lease that waits to be written
+                self._due[cursor] = None
+        units = [each for unit in batch.units for each in unit.apart()]
+        if units and notes.count:
+            await self._write([], notes)
+            await self._write(units, NOTHING)
+        elif len(units) > 1:
             middle = len(units) // 2
-            await self._write(units[:middle])
-            await self._write(units[middle:])
-            return
+            await self._write(units[:middle], NOTHING)
+            await self._write(units[middle:], NOTHING)
+        elif notes.count > 1:
+            for half in notes.apart():
+                await self._write([], half)
+        else:
+            self._give_up(units, notes, error)
+
+    def _give_up(self, units: list[Unit], notes: Notes, error: Exception) -> None:
+        """It will never be written, however long one waits."""
         self._counters.failed_writes += 1
-        log.error("refused by the database, and dropped: %s", error)
-        Batch(units, self._book, self.generation).refuse(
-            InvalidArgument(f"the message cannot be stored: {error}")
-        )
-        if not units:
+        for queue_id, offset in notes.failures:
+            log.error(
+                "queue %d: that the delivery of message %d failed cannot be written, and is "
+                "forgotten at the next start: %s",
+                queue_id,
+                offset,
+                error,
+            )
+        if notes.due:
+            # the place of a queue is more than one message: better to start again from what is
+            # stored than to drop segments that nobody knows to be settled
             raise StoreUnavailable(f"the journal cannot be written: {error}") from error
+        if units:
+            log.error("refused by the database, and dropped: %s", error)
+            Batch(units, self._book, self.generation).refuse(
+                InvalidArgument(
+                    f"the message cannot be stored: {error}; leave out what PostgreSQL does not "
+                    "hold: NUL and half characters in names and keys, numbers and times out of "
+                    "range"
+                )
+            )
 
     async def _number(self, units: list[Unit]) -> Batch:
         # never back in time, so that offsets and times have one order
@@ -286,6 +335,10 @@ class Writer:
         batch.was_sent = True
         try:
             await statements.write(connection, batch)
+        except asyncpg.CheckViolationError as error:
+            if error.constraint_name is None:  # no partition: a table is gone, the data is right
+                raise asyncpg.UndefinedTableError(str(error)) from error
+            raise
         except asyncpg.UniqueViolationError as error:
             raise OwnershipLost(
                 f"somebody else wrote into this gateway's queues ({error.detail}); this one stops, "
@@ -361,14 +414,42 @@ class Writer:
             number = await connection.fetchval(statements.CREATE_SEGMENT, series)
         self._book.add(Segment(number, series, self._clock()))
 
+    async def _start_generation(self) -> None:
+        """The journal starts again, if that can be done now. It can wait: nobody's message is held
+        up, or refused, because the journal grows for a while."""
+        try:
+            await self._rotate()
+        except OwnershipLost:
+            raise
+        except (*AWAY, *BAD_DATA, DatabaseInUse) as error:
+            self._counters.failed_generations += 1
+            self._rotate_at = self._journal_rows + GENERATION_ROWS // 10
+            log.error(
+                "the journal cannot start again, and grows until it can: %s; the next try comes "
+                "with the next writes",
+                error,
+            )
+            await self._persist(self._find_generation)
+
     async def _rotate(self) -> None:
-        """The journal starts again: its state now is copied, and all before may be dropped."""
+        """The state now is copied, and all before may be dropped."""
         connection = await self._connected()
         generation = self.generation + 1
         async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             await connection.execute(statements.OPEN_GENERATION, generation)
             if self.on_checkpoint is not None:
                 await self.on_checkpoint(connection, generation, self.next_seq)
             await connection.execute(statements.SET_GENERATION, generation)
+        self._note_generation(generation)
+
+    async def _find_generation(self) -> None:
+        """Of a try whose answer was lost: what it wrote counts, or nothing of it is there."""
+        connection = await self._connected()
+        found: int = await connection.fetchval(statements.GENERATION)
+        if found != self.generation:
+            self._note_generation(found)
+
+    def _note_generation(self, generation: int) -> None:
         self.generation = generation
-        self._journal_rows = 0
+        self._journal_rows = self._rotate_at = 0

@@ -1,12 +1,19 @@
-"""Values that only a mistaken or hostile client sends, on each way into the database: stored as they
-are or refused to that one client, and never in the way of the next message, command or start."""
+"""Values that only a mistaken or hostile client sends, on each way into the database: stored as
+they are or refused to that one client, and never in the way of the next message or start."""
 
 from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from math import inf
 
 import asyncpg
 import pytest
 
+from queue_core.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.message import Message
+from queue_core.outcomes import REJECTED, Outcome, Verdict
+from queue_core.units import RetainedRecord
 from tests.store.managers import House, Told, bodies
 from tests.store.test_manager_outbox import outcome
 
@@ -46,3 +53,79 @@ async def test_a_command_that_cannot_be_read_is_answered_and_the_next_one_is_don
     assert await outcome(db, "SELECT howdah.purge('q')") == {"messages": 0}
     await house.crash_and_reopen()
     assert await outcome(db, "SELECT howdah.purge('q')") == {"messages": 0}
+
+
+@pytest.mark.parametrize("outcome_", [Outcome.MODIFIED, Outcome.RELEASED])
+@pytest.mark.parametrize("delay", [inf, 1e18, 1e11])
+async def test_what_comes_back_for_ever_waits_and_holds_up_nobody(
+    house: House, outcome_: Outcome, delay: float
+) -> None:
+    await house.queue()
+    await house.store("q", b"waits", b"next")
+    first = await house.vhost.get("q")
+    assert first is not None
+    house.vhost.settle([first], Verdict(outcome_, delay=delay))
+    await house.flushed()
+    await house.crash_and_reopen()
+    assert bodies(await house.drain()) == [b"next"]
+    assert house.vhost.queue("q").counts().delayed == 1
+
+
+@pytest.mark.parametrize("key", ["a\0b", "half \ud800"])
+async def test_a_dead_letter_is_kept_whatever_the_key_that_it_had_before(
+    house: House, key: str
+) -> None:
+    await house.queue("dead")
+    await house.ephemeral("e", dead_letter_exchange="", dead_letter_routing_key="dead")
+    await house.vhost.bind("amq.fanout", house.vhost.queue("e"))
+    house.vhost.publish(Message(b"letter", "amq.fanout", routing_key=key))
+    delivery = await house.vhost.get("e")
+    assert delivery is not None
+    house.vhost.settle([delivery], REJECTED)
+    await house.flushed()
+    await house.crash_and_reopen()
+    (letter,) = await house.drain("dead")
+    assert letter.message.body == b"letter"
+    (death,) = letter.message.deaths
+    assert (death.queue, death.reason, death.exchange) == ("e", "rejected", "amq.fanout")
+
+
+async def test_a_retained_value_for_a_time_beyond_the_calendar_is_refused_alone(
+    house: House,
+) -> None:
+    await house.queue()
+    told = Told()
+    message = Message(b"x", "amq.topic", topic="a", expires_at=1e18)
+    house.vhost.publish_topic(message, told, 7, (RetainedRecord("/", "a", message),))
+    house.put("q", b"1", told=told)
+    await told.answers(2)
+    assert ([token for token, _ in told.refused], told.committed) == ([7], [0])
+
+
+async def test_a_queue_can_be_declared_after_a_client_that_left_in_the_middle_of_it(
+    house: House, db: asyncpg.Connection
+) -> None:
+    declaring = asyncio.create_task(house.queue("q"))
+    while house.manager._database.definitions._adding._task is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    declaring.cancel()
+    with suppress(asyncio.CancelledError):
+        await declaring
+    await house.queue("q", max_length=3)
+    await house.store("q", b"1")
+    await house.crash_and_reopen()
+    assert await db.fetchval("SELECT count(*) FROM howdah.queue") == 1
+    assert bodies(await house.drain()) == [b"1"]
+
+
+async def test_an_exchange_can_be_declared_though_its_row_is_there_already(
+    house: House, db: asyncpg.Connection
+) -> None:
+    """As after a commit whose answer was lost."""
+    await db.execute(
+        "INSERT INTO howdah.exchange (vhost, name, kind, auto_delete, internal) "
+        "VALUES ('/', 'x', 'direct', false, false)"
+    )
+    await house.vhost.declare_exchange(ExchangeSpec.parse("x", "fanout", {}))
+    await house.crash_and_reopen()
+    assert house.vhost.router.exchange("x").spec.kind is ExchangeKind.FANOUT
