@@ -88,7 +88,7 @@ class QueueStore:
         connection: Reading,
     ) -> ClassicQueue | StreamQueue:
         """A queue as it was when the last gateway ended."""
-        log = _log(queue_id, spec, found.tail(queue_id))
+        log = _log(queue_id, spec, _tail(queue_id, spec, found))
         log.spans = found.spans.get(queue_id, {})
         queue = self._make(vhost, spec, log, found)
         self.queues[queue_id] = queue
@@ -176,6 +176,14 @@ class QueueStore:
                 statement, queue.log.queue_id, settled.floor, settled.above.text()
             )
             queue.cursor.ready.bytes += found or 0
+
+
+def _tail(queue_id: int, spec: QueueSpec, found: Recovered) -> int:
+    """Of a stream its newest messages always stay. Its groups tell nothing about its end: one may
+    wait for an offset to come."""
+    if spec.kind is not QueueKind.STREAM:
+        return found.tail(queue_id)
+    return max((last + 1 for _, last in found.spans.get(queue_id, {}).values()), default=0)
 
 
 def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:

@@ -1,7 +1,8 @@
 """What all models share: a manager that is driven one step at a time, and how long they run.
 
 The suite runs a few examples, the same ones each time. HOWDAH_MODEL_EXAMPLES asks for more, chosen
-at random, and shrinks what fails: for whoever has changed how queues work.
+at random, and tells each step: for whoever has changed how queues work. What fails is not made
+smaller: examples share a database, and each is a manager's life, which takes its time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queue_core import cursor, handing_out, priorities, ready
@@ -25,6 +26,7 @@ from tests.store.managers import BRISK, PATIENCE, House
 T = TypeVar("T")
 
 _LONG_RUN = int(os.environ.get("HOWDAH_MODEL_EXAMPLES", "0"))
+in_time = pytest.mark.timeout(0 if _LONG_RUN else 300)
 
 
 class Machine(RuleBasedStateMachine):
@@ -95,10 +97,9 @@ def examine(machine: type[Machine], url: str, examples: int, steps: int) -> None
             derandomize=not is_long,
             deadline=None,
             database=None,
-            # each example is a manager's life: no time to shrink them in the suite
-            phases=[Phase.generate, Phase.shrink] if is_long else [Phase.generate],
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-            print_blob=is_long,
+            verbosity=Verbosity.debug if is_long else Verbosity.normal,
         ),
     )
 

@@ -20,7 +20,7 @@ from queue_core.specs import QueueSpec
 from queue_core.store.operations import Operations, connect
 from queue_core.transactions import Transaction
 from queue_core.vhost import Queue
-from tests.model.machine import Machine, examine, make_tight
+from tests.model.machine import Machine, examine, in_time, make_tight
 from tests.model.plain_broker import (
     Binding,
     Exchange,
@@ -371,12 +371,12 @@ def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
 
 
-@pytest.mark.timeout(300)
+@in_time
 def test_queues_and_exchanges_behave_like_plain_ones(migrated_url: str) -> None:
     examine(BrokerMachine, migrated_url, examples=25, steps=40)
 
 
-@pytest.mark.timeout(300)
+@in_time
 def test_they_do_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

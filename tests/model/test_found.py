@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from queue_core.consumers import Position
 from queue_core.errors import QueueFull
 from queue_core.message import Message
 from queue_core.outcomes import Published
@@ -53,3 +54,16 @@ async def test_a_transaction_that_is_refused_leaves_no_dead_letter(house: House,
         await commit(house, message(b"1"), message(b"2"))
     assert await house.drain() == []
     assert await house.drain("dead") == []
+
+
+async def test_a_group_that_waits_for_an_offset_to_come_does_not_move_the_end_of_its_stream(
+    house: House,
+) -> None:
+    await house.stream()
+    await house.store("s", b"0")
+    await house.consume("s", group="g", start=Position(offset=2))
+    await house.flushed()
+    await house.crash_and_reopen()
+    await house.store("s", b"1", b"2")
+    inbox, _ = await house.consume("s", group="g")
+    assert [(d.offset, d.message.body) for d in await inbox.has(1)] == [(2, b"2")]

@@ -23,7 +23,7 @@ from queue_core.outcomes import (
     Verdict,
 )
 from queue_core.specs import QueueSpec
-from tests.model.machine import Machine, examine, make_tight
+from tests.model.machine import Machine, examine, in_time, make_tight
 from tests.model.plain_queue import Item, PlainQueue
 from tests.store.managers import Inbox
 
@@ -472,12 +472,12 @@ def _id(message: Message) -> str | None:
     return None if found is None else str(found)
 
 
-@pytest.mark.timeout(300)
+@in_time
 def test_the_manager_behaves_like_a_plain_queue(migrated_url: str) -> None:
     examine(QueueMachine, migrated_url, examples=25, steps=40)
 
 
-@pytest.mark.timeout(300)
+@in_time
 def test_it_does_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
