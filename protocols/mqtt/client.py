@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from protocols.mqtt import wire
 from protocols.mqtt.aliases import OutgoingAliases
 from protocols.mqtt.delivering import Deliverer, Link
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.inbound import Inbound, Received
-from protocols.mqtt.outbound import MOST_STORED, Outbound
+from protocols.mqtt.outbound import MOST_STORED, Outbound, give_back
 from protocols.mqtt.packets import (
     Auth,
     Connect,
@@ -36,7 +37,8 @@ from protocols.mqtt.packets import (
 from protocols.mqtt.property_set import NO_PROPERTIES
 from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.queue_topics import QueueTopics
-from protocols.mqtt.reasons import ReasonCode, reason_of, violation
+from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of, violation
+from protocols.mqtt.rights import WaitingRights
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from protocols.mqtt.subscribing import Subscribing
 from queue_core.auth import Identity
@@ -114,6 +116,7 @@ class Client:
         "_consumers",
         "_credit",
         "_has_wish_to_end",
+        "_is_held",
         "_link",
         "_queue_topics",
         "_shared_credit",
@@ -179,8 +182,12 @@ class Client:
         )
         self._stored_sink: StoredSink | None = None
         if session.is_persistent:
-            self._stored_sink = StoredSink(self.deliverer, session, self._shared_credit)
+            rights = WaitingRights(session.vhost.name, identity, services.auth)
+            self._stored_sink = StoredSink(self.deliverer, session, self._shared_credit, rights)
+            self._stored_sink.doubt()
         self._consumers: dict[str, Consumer] = {}  # by queue
+        self._is_held = False
+        self._notice_wishes()
         self._consume_own()
 
     def _make_deliverer(self, window: int) -> Deliverer:
@@ -273,15 +280,21 @@ class Client:
             consumer.wake()
 
     def _on_subscriptions_changed(self) -> None:
+        self._notice_wishes()
+        self.on_shared_changed()
+
+    def _notice_wishes(self) -> None:
         subscriptions = self.session.subscriptions.values()
         self.deliverer.is_plain = self.deliverer.aliases is None and not any(
             each.no_local or each.retain_as_published or each.identifier is not None
             for each in subscriptions
         )
-        self.on_shared_changed()
 
     def on_shared_changed(self) -> None:
-        """Consumes from the queues of all its groups, and from no others."""
+        """Consumes from the queues of all its groups, and from no others. A SUBSCRIBE may end, or
+        another member may join, when this connection is over already: nobody would end those."""
+        if self.is_closed:
+            return
         session, vhost = self.session, self.session.vhost
         own = {session.live.name} | ({session.stored.name} if session.stored else set())
         wanted = set(session.shared)
@@ -298,12 +311,19 @@ class Client:
 
     def review(self) -> None:
         """Permissions have changed."""
-        if not self.is_closed and (losses := self._subscribing.losses()):
+        if self.is_closed:
+            return
+        if self._stored_sink is not None:
+            self._stored_sink.doubt()
+        if losses := self._subscribing.losses():
             self._broker.spawn(self._revoke(losses))
 
     async def _revoke(self, losses: dict[str, CoreError]) -> None:
         """MQTT has no word for the end of a subscription: it goes, and so does the connection. When
-        the client comes back, to the same session, it is without."""
+        the client comes back, to the same session, it is without. Until all that is done, it gets
+        nothing more."""
+        self._is_held = True
+        self.pause()
         try:
             await self._subscribing.take_back(list(losses))
         except CoreError as error:
@@ -319,6 +339,8 @@ class Client:
         self._queue_topics.pause()
 
     def resume(self) -> None:
+        if self._is_held:
+            return
         self.deliverer.hold_live(is_blocked=False)
         for name, consumer in list(self._consumers.items()):
             if name != self.session.live.name:
@@ -340,10 +362,23 @@ class Client:
         self.publishing.on_release(packet)
 
     def on_subscribe(self, packet: Subscribe) -> None:
+        self._check_answer(len(packet.requests))
         self._link.defer(self._subscribing.subscribe(packet, self._send))
 
     def on_unsubscribe(self, packet: Unsubscribe) -> None:
+        self._check_answer(len(packet.filters))
         self._link.defer(self._subscribing.unsubscribe(packet, self._send))
+
+    def _check_answer(self, reasons: int) -> None:
+        """Nothing is done that cannot be answered [MQTT-3.1.2-24]. Raises MqttError."""
+        most = self._agreement.max_packet
+        size = len(wire.varint(reasons + 3)) + reasons + 4  # without properties
+        if size > most:
+            raise MqttError(
+                ReasonCode.PACKET_TOO_LARGE,
+                f"an answer with {reasons} reasons does not fit into the {most} bytes that the "
+                "client takes; name fewer filters at once, or raise its maximum packet size",
+            )
 
     def on_pingreq(self, packet: PingReq) -> None:
         self._send(PingResp())  # [MQTT-3.12.4-1]
@@ -404,10 +439,8 @@ class Client:
         """What was never sent goes back as if it had not been handed out."""
         line = [] if self._stored_sink is None else self._stored_sink.line
         for flight in (*self.deliverer.outbound.pending, *line):
-            delivery = flight.delivery
-            if delivery is not None and delivery.is_open and delivery.consumer.cursor.requeues:
-                delivery.consumer.cursor.detach(delivery)
-                delivery.consumer.cursor.take_back(delivery.entry)
+            if flight.delivery is not None:
+                give_back(flight.delivery)
 
     def end(self, *, is_clean: bool) -> None:
         """The connection is over; the session may not be."""

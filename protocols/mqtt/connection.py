@@ -238,9 +238,16 @@ class Connection(asyncio.Protocol):
             self.defer(client.publishing.vhost.writer.uncongested())
         elif fan_out is not None and fan_out.worker(client.publishing.client_id).is_full:
             self.defer(fan_out.worker(client.publishing.client_id).room())
+        elif client.publishing.inbound.is_long:
+            self.defer(client.publishing.vhost.writer.flushed())
         elif (laggard := client.publishing.laggard()) is not None:
             self.defer(laggard.catch_up())
-        elif not self._is_writable and self._transport.get_write_buffer_size() > MOST_UNREAD:
+        else:
+            self.hold_back_if_unread()
+
+    def hold_back_if_unread(self) -> None:
+        """Who does not take our answers is not asked for more to be answered."""
+        if not self._is_writable and self._transport.get_write_buffer_size() > MOST_UNREAD:
             self._stop_reading()
 
     def defer(self, work: Coroutine[Any, Any, None]) -> None:
@@ -273,6 +280,7 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         if not self._is_reading and not self._is_busy and not self._transport.is_closing():
             self._is_reading = True
+            self._heard = self._loop.time()  # what it said meanwhile is yet to be read
             self._transport.resume_reading()
 
     # --- CONNECT
@@ -334,8 +342,7 @@ class Connection(asyncio.Protocol):
         self._send_auth(await self._by_method.again(packet, self._identity))
 
     def _send_auth(self, packet: Auth) -> None:
-        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
-        if asked is not None and len(encode(packet, self._version)) > asked:  # [MQTT-3.1.2-24]
+        if not self._fits(packet):
             raise MqttError(ReasonCode.PACKET_TOO_LARGE, "an AUTH does not fit into a packet")
         self._send(packet)
 
@@ -391,6 +398,14 @@ class Connection(asyncio.Protocol):
             self._broker.counters.bytes_sent += len(data)
             self._transport.write(data)
 
+    def _asked_size(self) -> int | None:
+        return None if self._connect is None else self._connect.properties.maximum_packet_size
+
+    def _fits(self, packet: Packet) -> bool:
+        """Into the client's packets [MQTT-3.1.2-24]."""
+        most = self._asked_size()
+        return most is None or len(encode(packet, self._version)) <= most
+
     def _send(self, packet: Packet) -> None:
         if not self.out:
             self.flush_soon()
@@ -429,16 +444,22 @@ class Connection(asyncio.Protocol):
         is_new = self._client is None
         if self._version == Version.V5:
             told, properties = self._last_words(reason, text)
-            self._send(ConnAck(False, told, properties) if is_new else Disconnect(told, properties))
+            self._send_last(
+                ConnAck(False, told, properties) if is_new else Disconnect(told, properties)
+            )
         elif is_new and reason in RETURN_CODES:
             self._send(ConnAck(False, RETURN_CODES[reason]))
         self.close()
 
+    def _send_last(self, packet: ConnAck | Disconnect) -> None:
+        """A client may take so little that even this is too much: then the end says it all."""
+        if self._fits(packet):
+            self._send(packet)
+
     def _last_words(self, reason: ReasonCode, text: str) -> tuple[ReasonCode, PropertySet]:
         """The code and the properties of a 5.0 goodbye. Whoever this gateway cannot serve now hears
         of the one that can, where the operator named it (section 4.11)."""
-        asked = None if self._connect is None else self._connect.properties.maximum_packet_size
-        if (asked or ROOM_FOR_REASONS) < ROOM_FOR_REASONS:  # [MQTT-3.2.2-19]
+        if (self._asked_size() or ROOM_FOR_REASONS) < ROOM_FOR_REASONS:  # [MQTT-3.2.2-19]
             return reason, NO_PROPERTIES
         reference = self._broker.settings.server_reference if reason in PASSING_TROUBLE else None
         told = reason if reference is None else ReasonCode.USE_ANOTHER_SERVER

@@ -21,6 +21,7 @@ class MqttCounters:
     refused_publishes: int = 0  # forbidden, oversize, malformed payloads, full queues
     refused_subscriptions: int = 0
     dropped_too_large: int = 0  # larger than the subscriber's maximum packet size
+    dropped_forbidden: int = 0  # waited for a session whose user may not read them any more
     stray_acknowledgements: int = 0  # of packets that are not in flight
     bad_settlements: int = 0  # publishes to $ack and its like that settle nothing
     lost_subscriptions: int = 0  # of queues that were deleted

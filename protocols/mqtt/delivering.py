@@ -86,6 +86,7 @@ class Deliverer:
         "_commits",
         "_counters",
         "_has_dropped",
+        "_has_withheld",
         "_is_blocked",
         "_keys",
         "_link",
@@ -131,6 +132,7 @@ class Deliverer:
         self._most_unacknowledged = most_unacknowledged  # sent or pending
         self._counters = counters
         self._has_dropped = False  # what was too large, and the log says so
+        self._has_withheld = False  # what its user may not read any more, in the same way
         self._clock = clock
         self._live: Consumer | None = None
         self._is_blocked = False
@@ -327,7 +329,7 @@ class Deliverer:
             outbound.in_flight[flight.packet_id] = flight
             flight.message = None  # sent once on a connection; from now on its queue has it
         else:
-            flight.owner.on_ended(flight, ReasonCode.SUCCESS)
+            flight.owner.on_ended(flight, ReasonCode.PACKET_TOO_LARGE)
 
     def _write(self, message: Message, plan: Plan, packet_id: int, is_dup: bool) -> bool:
         """False: it is too large for this client, and dropped [MQTT-3.1.2-25]."""
@@ -353,7 +355,7 @@ class Deliverer:
                 )
             )
         front, back = special_halves(message, head, topic, properties)
-        if len(front) + len(back) + 2 > self.max_packet:
+        if len(front) + len(back) + (2 if plan.qos else 0) > self.max_packet:
             if self.aliases is not None:
                 self.aliases.take_back(name)
             self._drop_too_large(message)
@@ -384,6 +386,17 @@ class Deliverer:
                 self.max_packet,
             )
 
+    def drop_forbidden(self, message: Message) -> None:
+        self._counters.dropped_forbidden += 1
+        if not self._has_withheld:
+            self._has_withheld = True
+            log.warning(
+                "a message on '%s' waited for '%s', which may not read it any more: dropped (more "
+                "are counted only)",
+                message.topic,
+                self._client_id,
+            )
+
     def commit_first(self, flight: Flight, records: tuple[PacketRecord, ...] = ()) -> None:
         """What `flight.state` asks for happens once these, and what was settled, are in the
         database."""
@@ -412,6 +425,7 @@ class Deliverer:
                     self.outbound.reserved.pop(flight.packet_id, None)
                 else:
                     flight.owner.on_recorded(flight)
+        self.settle()  # what was too large for this client, after all
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
         for token in tokens:
@@ -472,9 +486,23 @@ class Deliverer:
         """All that one read brought is handled: give back credit, and send what waited."""
         self.settle()
         while (flight := self.outbound.next_pending()) is not None:
-            self.launch(flight)
+            if self._is_too_late(flight):
+                flight.owner.on_expired(flight)
+            else:
+                self.launch(flight)
+            self.settle()
         if self._live is not None and self._live.is_paused:
             self.hold_live()
+
+    def _is_too_late(self, flight: Flight) -> bool:
+        """Its life was over before the window had room for it [MQTT-3.3.2-5]. What may have been
+        sent before is sent to its end."""
+        delivery, message = flight.delivery, flight.message
+        if delivery is not None:
+            expires_at = delivery.entry.expires_at
+        else:
+            expires_at = None if message is None else message.expires_at
+        return expires_at is not None and not flight.is_dup and expires_at <= self._clock()
 
     # --- flights of the live queue: nothing of them outlives the connection
 
@@ -484,6 +512,9 @@ class Deliverer:
 
     def on_ended(self, flight: Flight, reason: int) -> None:
         """`end_of_chunk` looks whether the live queue may go on."""
+
+    def on_expired(self, flight: Flight) -> None:
+        self._vhost.house.counters.dropped_expired += 1
 
     def on_launch(self, flight: Flight) -> None:
         """Never: they are this client's own."""
@@ -500,6 +531,9 @@ class _Nobody:
 
     def on_ended(self, flight: Flight, reason: int) -> None:
         """Nobody needs to know."""
+
+    def on_expired(self, flight: Flight) -> None:
+        """They are sent when they are made."""
 
     def on_launch(self, flight: Flight) -> None:
         """They await no claim."""

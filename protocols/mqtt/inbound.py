@@ -3,6 +3,10 @@
 PUBACK and PUBREC leave in the order in which their PUBLISH came [MQTT-4.6.0-2] [MQTT-4.6.0-3], and
 none before its message is committed. A QoS 2 packet identifier is open from its PUBLISH until its
 PUBREL: a PUBLISH that repeats it is answered, and not published again [MQTT-4.3.3-10]. No socket.
+
+What is open counts against the receive maximum, each message once: one of QoS 2 while its answer is
+in line and until PUBCOMP. What an earlier connection published counts only when it is published
+again on this one, as a client begins each with all of its quota [MQTT-4.9.0-1].
 """
 
 from __future__ import annotations
@@ -18,7 +22,12 @@ from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal
 from queue_core.errors import CoreError
 
 PUBACK: Final = 0x40
+PUBREC: Final = 0x50
 PUBCOMP: Final = b"\x70\x02"  # and the packet identifier
+
+
+MOST_IN_LINE: Final = 65_535  # answers, as many as there are packet identifiers
+NOTHING_LEFT: Final[set[int]] = set()  # shared by all who left nothing: nothing is ever added
 
 
 class Received(IntEnum):
@@ -33,8 +42,10 @@ class Inbound:
     """Implements the core's `Publisher` for what this client publishes."""
 
     __slots__ = (
+        "_doubled",
         "_first",
         "_forget",
+        "_left",
         "_maximum",
         "_ready",
         "_send",
@@ -66,18 +77,30 @@ class Inbound:
         self._ready = bytearray()  # of each whether it may leave: 0 until its message is committed
         self._first = 0  # the token of the first answer in line
         self.open: dict[int, Received] = received or {}
+        self._doubled = 0  # answers in line of messages that are open, too
+        self._left = set(received) if received else NOTHING_LEFT  # by an earlier connection
         self._forget = forget  # an identifier that is free again, although it was written down
         self.refuse = refuse  # how 3.x, which has no word for it, hears of a refusal
 
     def has_room(self) -> bool:
         """One more QoS 1 or 2 message may come now. 3.x knows no maximum."""
-        return self._version < 5 or len(self.answers) + len(self.open) < self._maximum
+        return self._version < 5 or self._count() < self._maximum
+
+    def _count(self) -> int:
+        """Messages of this connection that are open."""
+        return len(self.answers) - self._doubled + len(self.open) - len(self._left)
 
     def room(self, most: int) -> int:
         """How many of so many more may come now."""
         if self._version < 5:
             return most
-        return min(most, self._maximum - len(self.answers) - len(self.open))
+        return min(most, self._maximum - self._count())
+
+    @property
+    def is_long(self) -> bool:
+        """More answers wait than a client can have asked for, by the rules: 3.x has no maximum, and
+        repetitions count in no version. It is not read until they have left."""
+        return len(self.answers) > MOST_IN_LINE
 
     def check_room(self) -> None:
         """[MQTT-3.3.4-7]"""
@@ -98,6 +121,7 @@ class Inbound:
         """A message is on its way to the store, with `next_token`."""
         if qos == 2:
             self.open[packet_id] = Received.PUBLISHED
+            self._doubled += 1
         self.answers.append(self._frame(qos, packet_id))
         self._ready.append(0)
 
@@ -111,6 +135,7 @@ class Inbound:
         """A message that waits for nothing: its answer leaves when its turn comes."""
         if qos == 2 and reason < 0x80:
             self.open[packet_id] = Received.RECEIVED
+            self._doubled += bool(self.answers)
         self.line_up([self._frame(qos, packet_id, reason)])
 
     def reject(self, qos: int, packet_id: int, reason: ReasonCode, why: str) -> None:
@@ -119,6 +144,8 @@ class Inbound:
     def repeat(self, packet_id: int) -> None:
         """A QoS 2 PUBLISH came again. PUBREC was sent, or will be."""
         if self.open[packet_id] is not Received.PUBLISHED:
+            self._left.discard(packet_id)
+            self._doubled += bool(self.answers)
             self.line_up([self._frame(2, packet_id)])
 
     def line_up(self, frames: list[bytes]) -> None:
@@ -164,6 +191,7 @@ class Inbound:
         for token in tokens:
             qos, packet_id = self._question(token)
             if qos == 2 and self.open.pop(packet_id, None) is not None:
+                self._doubled -= 1
                 self._forget(packet_id)
             at = token - self._first
             self.answers[at] = self._frame(qos, packet_id, reason, str(error))
@@ -183,8 +211,11 @@ class Inbound:
         if count < 0:
             count = len(self._ready)
         if count:
-            self._send(b"".join(self.answers[:count]))
+            leaving = self.answers[:count]
+            self._send(b"".join(leaving))
             self._first += count
+            if self._doubled:
+                self._doubled -= sum(map(_accepts, leaving))
             del self.answers[:count]
             del self._ready[:count]
 
@@ -208,4 +239,10 @@ class Inbound:
     def complete(self, packet_id: int) -> None:
         """Its end is committed [MQTT-4.3.3-11]: the identifier is free again."""
         self.open.pop(packet_id, None)
+        self._left.discard(packet_id)
         self._send(PUBCOMP + packet_id.to_bytes(2, "big"))
+
+
+def _accepts(frame: bytes) -> bool:
+    """Whether it is a PUBREC after which its message is open."""
+    return frame[0] == PUBREC and (len(frame) == 4 or frame[4] < 0x80)

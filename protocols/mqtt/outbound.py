@@ -57,7 +57,10 @@ class FlightOwner(Protocol):
         of 0x80 or more it does not want it, and this was the end."""
 
     def on_ended(self, flight: Flight, reason: int) -> None:
-        """PUBACK or PUBCOMP."""
+        """PUBACK or PUBCOMP; or it was never sent, as it is too large for the client."""
+
+    def on_expired(self, flight: Flight) -> None:
+        """Never sent: its life was over before the window had room for it."""
 
     def on_launch(self, flight: Flight) -> None:
         """The window has room for a flight that awaits its claim: begin with that."""
@@ -76,6 +79,14 @@ class Flight(msgspec.Struct, eq=False):
     delivery: Delivery | None = None
     packet_id: int = 0
     is_dup: bool = False
+
+
+def give_back(delivery: Delivery) -> None:
+    """What was never sent is in its queue as if it had not been handed out."""
+    cursor = delivery.consumer.cursor
+    if delivery.is_open and cursor.requeues:
+        cursor.detach(delivery)
+        cursor.take_back(delivery.entry)
 
 
 class Outbound:

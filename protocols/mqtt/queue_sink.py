@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.delivering import Deliverer, Plan
 from protocols.mqtt.frames import user_octets
-from protocols.mqtt.outbound import Flight, Sent
+from protocols.mqtt.outbound import Flight, Sent, give_back
 from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.queue_addresses import (
     key_of,
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from queue_core.session import Session
     from queue_core.subscriptions import Subscription
 
-REJECTING: Final = (ReasonCode.PAYLOAD_FORMAT_INVALID, ReasonCode.NOT_AUTHORIZED)
+# The last of them is ours: it would not fit into the client's packets the next time either.
+REJECTING: Final = (
+    ReasonCode.PAYLOAD_FORMAT_INVALID,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.PACKET_TOO_LARGE,
+)
 
 
 class QueueSink:
@@ -195,11 +200,7 @@ class QueueSink:
     def on_ended(self, flight: Flight, reason: int) -> None:
         """PUBACK and PUBCOMP accept, unless they say that something is wrong. With ack=manual a
         good one only says that the message arrived."""
-        if self._qos == 2 and self._session.is_persistent:
-            flight.state = Sent.OVER
-            self._deliverer.outbound.reserved[flight.packet_id] = Sent.OVER
-            records = self._session.note(True, flight.packet_id, Sent.OVER)
-            self._deliverer.commit_later(flight, records)
+        self._end_packet(flight)
         delivery = flight.delivery
         if delivery is None or not delivery.is_open:
             return
@@ -209,3 +210,19 @@ class QueueSink:
             self._vhost.settle((delivery,), verdict)
         elif not self._is_manual:
             self._deliverer.settle_later(delivery)
+
+    def on_expired(self, flight: Flight) -> None:
+        """Its queue deals with it as with any that expires."""
+        delivery, flight.delivery = flight.delivery, None
+        self._end_packet(flight)
+        if delivery is not None:
+            self._held.pop(delivery.offset, None)
+            give_back(delivery)
+
+    def _end_packet(self, flight: Flight) -> None:
+        """Of those that `_record` has written down."""
+        if self._qos == 2 and self._session.is_persistent:
+            flight.state = Sent.OVER
+            self._deliverer.outbound.reserved[flight.packet_id] = Sent.OVER
+            records = self._session.note(True, flight.packet_id, Sent.OVER)
+            self._deliverer.commit_later(flight, records)

@@ -27,7 +27,7 @@ from protocols.mqtt.queue_addresses import (
 from protocols.mqtt.queue_sink import QueueSink
 from queue_core.auth import Action, Auth, Identity, Resource
 from queue_core.consumers import ConsumerSpec, SharedCredit
-from queue_core.errors import CoreError, InvalidArgument, NotSupported
+from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
 from queue_core.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Verdict
 from queue_core.router import Match
@@ -55,6 +55,8 @@ class QueueTopics:
         "_defer",
         "_deliverer",
         "_identity",
+        "_is_closed",
+        "_lined_up",
         "_session",
         "_sinks",
         "_vhost",
@@ -85,6 +87,8 @@ class QueueTopics:
         self._defer = defer
         self._clock = clock
         self._sinks: dict[str, QueueSink] = {}  # by the subscription's address
+        self._lined_up: dict[str, QueueSink] = {}  # that a SUBSCRIBE under way asks for
+        self._is_closed = False
         self.publishing: Publishing
 
     def _require(self, action: Action, name: str) -> None:
@@ -234,9 +238,15 @@ class QueueTopics:
             raise NotSupported(f"queue '{name}' is no stream: it has no positions and no groups")
 
     async def consume(self, subscription: Subscription) -> None:
-        """Joins the competition; deliveries begin with the consumer's `wake`."""
+        """Joins the competition; deliveries begin with the consumer's `wake`. Raises CoreError."""
+        await self.line_up(subscription)
+        self.step_in()
+
+    async def line_up(self, subscription: Subscription) -> None:
+        """Is ready to join, and takes nothing yet: what the client has under the same address goes
+        on until `step_in`, or for good after `stand_back` [MQTT-3.8.4-3]. Raises CoreError: the
+        queue is in somebody's exclusive use, or has no such place or group."""
         address = subscription.address
-        self.cancel(address, is_clean=True)
         name = subscription.queue or ""
         wishes = subscription.extra or {}
         sink = QueueSink(self._deliverer, self._session, subscription, self._on_lost)
@@ -251,11 +261,30 @@ class QueueTopics:
             accepts=sink.accepts,
         )
         sink.consumer = await self._vhost.consume(name, sink, spec)
-        self._sinks[address] = sink
+        if self._is_closed:  # meanwhile: nobody would end it any more
+            self._vhost.end_consumer(sink.consumer, RELEASED)
+            raise SessionNotFound(f"the connection of '{self._session.client_id}' is over")
+        self._end(self._lined_up.pop(address, None), RELEASED)  # asked for twice in one packet
+        self._lined_up[address] = sink
+
+    def step_in(self) -> None:
+        """All that are lined up take the places of those before them."""
+        lined_up, self._lined_up = self._lined_up, {}
+        for address, sink in lined_up.items():
+            self.cancel(address, is_clean=True)
+            self._sinks[address] = sink
+
+    def stand_back(self) -> None:
+        """They do not: all stays as it was."""
+        lined_up, self._lined_up = self._lined_up, {}
+        for sink in lined_up.values():
+            self._end(sink, RELEASED)
 
     def _on_lost(self, sink: QueueSink, reason: CoreError) -> None:
         """The queue was deleted. MQTT has no word for it: the subscription goes, and is counted."""
-        self._sinks.pop(sink.address, None)
+        for sinks in (self._sinks, self._lined_up):
+            if sinks.get(sink.address) is sink:
+                del sinks[sink.address]
         self._counters.lost_subscriptions += 1
         log.warning(
             "subscription '%s' of '%s' is over: %s", sink.address, self._session.client_id, reason
@@ -268,11 +297,15 @@ class QueueTopics:
 
     def cancel(self, address: str, *, is_clean: bool) -> None:
         """No more of it; what the client has comes back to the queue."""
-        sink = self._sinks.pop(address, None)
+        self._end(self._sinks.pop(address, None), RELEASED if is_clean else FAILED)
+
+    def _end(self, sink: QueueSink | None, verdict: Verdict) -> None:
         if sink is not None:
-            self._vhost.end_consumer(sink.consumer, RELEASED if is_clean else FAILED)
+            self._vhost.end_consumer(sink.consumer, verdict)
 
     def close(self, *, is_clean: bool) -> None:
+        self._is_closed = True
+        self.stand_back()
         for address in list(self._sinks):
             self.cancel(address, is_clean=is_clean)
 

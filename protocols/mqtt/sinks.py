@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.mqtt.delivering import Deliverer, plan_of
-from protocols.mqtt.outbound import Flight, Sent
+from protocols.mqtt.outbound import Flight, Sent, give_back
 from protocols.mqtt.properties import published_qos
+from protocols.mqtt.reasons import ReasonCode
+from protocols.mqtt.rights import WaitingRights
 from queue_core.errors import CoreError
 from queue_core.outcomes import ACCEPTED, REJECTED
 
@@ -26,16 +28,37 @@ QueuePlace = tuple[int, int]  # queue id and offset
 class StoredSink:
     """Of the queue that a session keeps while its client is away. Also the owner of its flights."""
 
-    __slots__ = ("_credit", "_deliverer", "_left", "_resumed", "_session", "_unrecorded", "line")
+    __slots__ = (
+        "_credit",
+        "_deliverer",
+        "_left",
+        "_resumed",
+        "_rights",
+        "_session",
+        "_unrecorded",
+        "line",
+    )
 
-    def __init__(self, deliverer: Deliverer, session: Session, credit: SharedCredit) -> None:
+    def __init__(
+        self,
+        deliverer: Deliverer,
+        session: Session,
+        credit: SharedCredit,
+        rights: WaitingRights,
+    ) -> None:
         self._deliverer = deliverer
+        self._rights = rights
         self._credit = credit
         self._left: set[int] = set()  # identifiers of an earlier connection, to be released
         self._session = session
         self.line: list[Flight] = []  # not sent, because one before it is not recorded yet
         self._unrecorded: set[Flight] = set()
         self._resumed: dict[QueuePlace, int] = {}  # sent before, on an earlier connection
+
+    def doubt(self) -> None:
+        """What waits may be what the client may not read any more."""
+        if self._session.stored is not None:
+            self._rights.doubt(self._session.stored)
 
     def resume(self) -> None:
         """What an earlier connection left in flight: its packet identifiers are taken up again
@@ -66,6 +89,10 @@ class StoredSink:
         deliverer, message = self._deliverer, delivery.message
         options: tuple[Subscription, ...] = delivery.entry.options or ()  # type: ignore[assignment]
         plan = plan_of(message, options, self._session.client_id)
+        rights = self._rights
+        if delivery.offset < rights.doubtful_below and not rights.allow(message, options):
+            self._withhold(delivery, 0 if plan is None else plan.qos)
+            return
         if plan is None or plan.qos == 0:
             if plan is not None:
                 deliverer.send_0(message, plan)
@@ -99,6 +126,22 @@ class StoredSink:
                 deliverer.send(flight)
         else:
             deliverer.send(flight)
+
+    def _withhold(self, delivery: Delivery, qos: int) -> None:
+        """The client may not read it any more. If it has it already, with QoS 2, it keeps its
+        identifier until PUBREL."""
+        deliverer = self._deliverer
+        deliverer.drop_forbidden(delivery.message)
+        place = (delivery.consumer.cursor.queue_id, delivery.offset)
+        earlier = self._resumed.pop(place, 0)
+        deliverer.outbound.reserved.pop(earlier, None)
+        packet_id = earlier or deliverer.outbound.own_id(delivery.offset)
+        if qos < 2 or not packet_id or not (earlier or delivery.redelivered):
+            deliverer.settle_later(delivery)
+            return
+        flight = Flight(self, Sent.AWAITS_PUBCOMP, delivery=delivery, packet_id=packet_id)
+        deliverer.outbound.in_flight[packet_id] = flight
+        self.on_received(flight, ReasonCode.SUCCESS)
 
     def on_recorded(self, flight: Flight) -> None:
         """Sent in the order of the queue, also those that waited for nothing themselves."""
@@ -139,6 +182,15 @@ class StoredSink:
             self._deliverer.settle_later(flight.delivery)
             flight.delivery = None
         self._end_packet(flight)
+
+    def on_expired(self, flight: Flight) -> None:
+        """Its queue deals with it as with any that expires."""
+        delivery, flight.delivery = flight.delivery, None
+        self._deliverer.outbound.reserved.pop(flight.packet_id, None)
+        self._end_packet(flight)
+        if delivery is not None:
+            delivery.consumer.cursor.history.begun.discard(delivery.offset)
+            give_back(delivery)
 
     def _end_packet(self, flight: Flight) -> None:
         """Of those that were written down, the end is, too; until it is, nothing else is sent
@@ -243,3 +295,8 @@ class SharedSink:
             self._session.vhost.settle((delivery,), REJECTED)
         else:
             self._deliverer.settle_later(delivery)
+
+    def on_expired(self, flight: Flight) -> None:
+        delivery, flight.delivery = flight.delivery, None
+        if delivery is not None:
+            give_back(delivery)

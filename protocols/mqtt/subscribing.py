@@ -15,13 +15,14 @@ from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, subscribe_refusal
+from protocols.mqtt.rights import right_of, topic_right
 from protocols.mqtt.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.auth import Action, Auth, Identity
 from queue_core.errors import CoreError, InvalidTopic, LimitExceeded, NotSupported
-from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.message import Message
 from queue_core.router import Match
 from queue_core.subscriptions import SHARE_PREFIX, Subscription
-from queue_core.topics import MAX_LEVELS, dotted, filter_tokens
+from queue_core.topics import MAX_LEVELS, filter_tokens
 
 if TYPE_CHECKING:
     from queue_core.retained import Retained
@@ -115,38 +116,15 @@ class Subscribing:
             refusal = self._refused(packet.requests[0].filter, error)
             reasons = [reason if reason >= 0x80 else refusal for reason in reasons]
             granted, are_new = [], []
-        lost = await self._consume(granted)
-        if lost:
-            problem = str(next(iter(lost.values())))
-            reasons = [
-                self._refused(request.filter, lost[request.filter])
-                if request.filter in lost and reason < 0x80
-                else reason
-                for request, reason in zip(packet.requests, reasons, strict=True)
-            ]
+            self._queue_topics.stand_back()
+        self._queue_topics.step_in()
         self._on_changed()
         answer(SubAck(packet.packet_id, tuple(reasons), self._said(problem)))
         for subscription, is_new in zip(granted, are_new, strict=True):
-            if subscription.address in lost:
-                continue
             if subscription.queue is not None:
                 self._queue_topics.wake(subscription.address)
             elif subscription.share is None:
                 await self._send_retained(subscription, is_new)
-
-    async def _consume(self, granted: list[Subscription]) -> dict[str, CoreError]:
-        """Joins the queues among them. What cannot be consumed after all (it is in somebody's
-        exclusive use, or has no such place or group) is no subscription: why, by its address."""
-        lost: dict[str, CoreError] = {}
-        for subscription in granted:
-            if subscription.queue is not None:
-                try:
-                    await self._queue_topics.consume(subscription)
-                except CoreError as error:
-                    lost[subscription.address] = error
-        if lost:
-            await self._session.unsubscribe_all(list(lost))
-        return lost
 
     def _check_announced(self, packet: Subscribe) -> None:
         """CONNACK said what is not to be had here: who asks for it all the same broke the protocol
@@ -187,6 +165,7 @@ class Subscribing:
             user = dict(reversed(properties.user))
             subscription = self._queue_topics.parse(request.filter, qos, identifier, user)
             await self._queue_topics.provide(subscription)
+            await self._queue_topics.line_up(subscription)
             return subscription
         missing = self._missing(request.filter)  # [MQTT-3.8.3-2] of 3.1.1
         if missing is not None:
@@ -205,24 +184,17 @@ class Subscribing:
 
     def _check_allowed(self, topic_filter: str) -> None:
         filter_tokens(topic_filter, self._settings.max_topic_levels)
-        right = self._right(Subscription(topic_filter))
+        right = topic_right(self._session.vhost.name, topic_filter)
         self._auth.require(self._identity, Action.READ, right)
 
     def losses(self) -> dict[str, CoreError]:
         """Subscriptions to what the user may not read any more, and why."""
+        vhost = self._session.vhost.name
         found = {
-            address: self._auth.loss(self._identity, self._right(subscription))
+            address: self._auth.loss(self._identity, right_of(vhost, subscription))
             for address, subscription in self._session.subscriptions.items()
         }
         return {address: loss for address, loss in found.items() if loss is not None}
-
-    def _right(self, subscription: Subscription) -> Resource:
-        vhost = self._session.vhost.name
-        if subscription.queue is not None:
-            return Resource("queue", vhost, subscription.queue)
-        words = dotted(subscription.filter).split(".")
-        pattern = ".".join("*" if word == "+" else word for word in words)
-        return Resource("topic", vhost, TOPIC_EXCHANGE, pattern)
 
     async def take_back(self, addresses: list[str]) -> None:
         """Raises CoreError."""
@@ -342,4 +314,9 @@ def parse_filter(written: str) -> tuple[str | None, str]:
         raise InvalidTopic(f"'{written[:80]}' names no group; write $share/<group>/<filter>")
     if not topic_filter:
         raise InvalidTopic(f"'{written[:80]}' has no filter; write $share/<group>/<filter>")
+    if topic_filter.startswith((QUEUE_PREFIX, SHARE_PREFIX)):
+        raise InvalidTopic(
+            f"'{written[:80]}' shares what is shared already; subscribe to "
+            f"'{topic_filter[:80]}' itself"
+        )
     return share, topic_filter

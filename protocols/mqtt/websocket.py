@@ -98,6 +98,7 @@ class Connection(asyncio.Protocol):
             mqtt.data_received(payload)
         if receiver.answers and not self._transport.is_closing():
             self._transport.write(b"".join(receiver.answers))
+            mqtt.hold_back_if_unread()
         receiver.answers.clear()
         if receiver.is_closed:
             self._transport.close()

@@ -13,7 +13,16 @@ import asyncpg
 import pytest
 from aiormq.abc import DeliveredMessage
 
-from protocols.mqtt.packets import Connect, UnsubAck, Unsubscribe
+from protocols.mqtt.packets import (
+    Connect,
+    PubComp,
+    Publish,
+    PubRel,
+    Subscribe,
+    SubscribeRequest,
+    UnsubAck,
+    Unsubscribe,
+)
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from queue_core.passwords import hash_password
 from tests.gateway_process import GatewayProcess
@@ -41,6 +50,7 @@ class Clerk:
     name: str
     connection: asyncpg.Connection
     mqtt: Mqtt
+    database_url: str
 
     async def logged_in(self, properties: PropertySet = NO_PROPERTIES) -> RawClient:
         """As soon as the gateway knows the user."""
@@ -74,6 +84,25 @@ class Clerk:
             "UPDATE howdah.permission SET read = $2 WHERE user_name = $1", self.name, read
         )
 
+    async def grant_topics(self, read: str) -> None:
+        await self.connection.execute(
+            """
+            INSERT INTO howdah.topic_permission (user_name, vhost, exchange, write, read)
+            VALUES ($1, '/', 'amq.topic', '.*', $2)
+            ON CONFLICT (user_name, vhost, exchange) DO UPDATE SET read = excluded.read
+            """,
+            self.name,
+            read,
+        )
+
+    async def watching(self, topic: str) -> RawClient:
+        """Another client of the user, which is ended when the gateway knows of the loss."""
+        client = await self.mqtt.open()
+        name = fresh("watch")
+        await client.connect(Connect(name, username=self.name, password=PASSWORD.encode()))
+        assert await client.subscribe(topic, 0) == 0
+        return client
+
     async def remove(self) -> None:
         await self.connection.execute('DELETE FROM howdah."user" WHERE name = $1', self.name)
 
@@ -89,7 +118,8 @@ async def clerk(shared_gateway: GatewayProcess) -> AsyncIterator[Clerk]:
     name = fresh("user")
     statement = 'INSERT INTO howdah."user" (name, password_hash) VALUES ($1, $2)'
     await connection.execute(statement, name, HASH)
-    made = Clerk(name, connection, Mqtt(shared_gateway.ports["mqtt"]))
+    mqtt = Mqtt(shared_gateway.ports["mqtt"])
+    made = Clerk(name, connection, mqtt, shared_gateway.database_url)
     await made.grant(".*")
     yield made
     await made.mqtt.close()
@@ -298,13 +328,101 @@ async def test_an_mqtt_subscriber_that_was_away_is_told_when_it_comes_back(clerk
     client = await clerk.logged_in(lasting())
     await client.subscribe(f"t/{clerk.name}", 1)
     await client.disconnect()
-    watch = await clerk.mqtt.open()
-    login = Connect(fresh("watch"), username=clerk.name, password=PASSWORD.encode())
-    await watch.connect(login)
-    await watch.subscribe(f"t/{clerk.name}", 0)
+    watch = await clerk.watching(f"t/{clerk.name}")
     await clerk.grant_read(all_but("amq.topic"))
     assert await watch.disconnected() == 0x87  # the gateway knows
     client = await clerk.logged_in(lasting())
     assert await client.disconnected() == 0x87
     again = await clerk.logged_in(lasting())
     assert not await has_subscription(again, f"t/{clerk.name}")
+
+
+# --- what has waited for who may not read it any more
+
+
+async def published(clerk: Clerk, *topics: str) -> None:
+    async with clerk.mqtt.client() as publisher:
+        for topic in topics:
+            await publisher.publish(topic, topic.encode(), 2)
+
+
+async def heard(client: RawClient, count: int) -> list[str]:
+    topics = [message.topic for message in await client.messages(count)]
+    assert await client.hears_nothing()
+    return topics
+
+
+async def test_what_waited_is_not_delivered_to_who_may_not_read_it_any_more(clerk: Clerk) -> None:
+    """By its topic, or by the filter that brought it: what either allows still comes."""
+    name = clerk.name
+    client = await clerk.logged_in(lasting())
+    for each in (f"{name}/all/#", f"{name}/one", f"{name}/by/+", f"{name}/gone"):
+        assert await client.subscribe(each, 2) == 2
+    client.send(Unsubscribe(9, (f"{name}/gone",)))
+    await client.find(UnsubAck)
+    await client.disconnect()
+    waiting = [f"{name}/{rest}" for rest in ("all/open", "all/secret", "one", "by/x")]
+    await published(clerk, *waiting)
+    watch = await clerk.watching(f"{name}/one")
+    # the filter `all/#` is lost, and one of its topics is not; `by/+` is kept as it is written
+    await clerk.grant_topics(rf"^{name}\.(all\.open|by\.\*)$")
+    assert await watch.disconnected() == 0x87
+    client = await clerk.logged_in(lasting())
+    assert await client.disconnected() == 0x87  # without the subscriptions that it lost
+    client = await clerk.logged_in(lasting())
+    assert await heard(client, 2) == [f"{name}/all/open", f"{name}/by/x"]
+    await client.disconnect()
+    await clerk.grant_topics(".*")  # what was withheld is gone
+    await until(lambda: may_subscribe(clerk, f"{name}/one"), True)
+    client = await clerk.logged_in(lasting())
+    assert client.connack.session_present
+    assert await client.hears_nothing()
+
+
+async def may_subscribe(clerk: Clerk, topic: str) -> bool:
+    client = await clerk.mqtt.open()
+    login = Connect(fresh("asks"), username=clerk.name, password=PASSWORD.encode())
+    assert (await client.connect(login)).reason == 0
+    return await client.subscribe(topic) == 0
+
+
+async def test_an_identifier_of_what_is_withheld_is_released(clerk: Clerk) -> None:
+    """The client may have received it before it was lost: it waits for PUBREL, and would take the
+    next message under that identifier for the same."""
+    topic = f"{clerk.name}/one"
+    client = await clerk.logged_in(lasting())
+    await client.subscribe(topic, 2)
+    await published(clerk, topic)
+    message = await client.expect(Publish)
+    client.abort()
+    watch = await clerk.watching(topic)
+    await clerk.grant_topics("^nothing$")
+    assert await watch.disconnected() == 0x87
+    assert await (await clerk.logged_in(lasting())).disconnected() == 0x87
+    client = await clerk.logged_in(lasting())
+    assert await client.expect(PubRel) == PubRel(message.packet_id)
+    client.send(PubComp(message.packet_id))
+    assert await client.hears_nothing()
+    await client.disconnect()
+    client = await clerk.logged_in(lasting())
+    assert await client.hears_nothing()
+
+
+async def test_a_client_that_is_expelled_while_it_subscribes_takes_nothing_from_its_group(
+    clerk: Clerk,
+) -> None:
+    address = f"$share/g/{clerk.name}"
+    client = await clerk.logged_in(lasting())
+    async with clerk.connection.transaction():
+        await clerk.connection.execute("LOCK TABLE howdah.subscription IN EXCLUSIVE MODE")
+        client.send(Subscribe(1, (SubscribeRequest(address, 1),)))
+        outside = await asyncpg.connect(clerk.database_url)
+        statement = "DELETE FROM howdah.permission WHERE user_name = $1"
+        await outside.execute(statement, clerk.name)
+        await outside.close()
+        assert await client.disconnected() == 0x87
+    async with clerk.mqtt.client() as member, clerk.mqtt.client() as publisher:
+        await member.subscribe(address, 1)
+        for i in range(10):
+            await publisher.publish(clerk.name, b"%d" % i, 1)
+        assert [m.payload for m in await member.messages(10)] == [b"%d" % i for i in range(10)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.packets import Connect, PubAck, Publish, Version, Will
+from protocols.mqtt.packets import Connect, PingResp, PubAck, Publish, Version, Will
 from protocols.mqtt.property_set import PropertySet
 from tests.gateway_process import GatewayProcess, running
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
@@ -94,7 +94,8 @@ async def test_a_pending_queue_takes_more_than_the_window_and_spills_when_its_cl
         assert [m.dup for m in received] == [True] * 2 + [False] * 18
 
 
-async def test_a_pending_queue_lets_qos_0_pass_a_full_window(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pending_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     settings = {
         "session": {
             "max_inflight_messages": 1,
@@ -102,15 +103,58 @@ async def test_a_pending_queue_lets_qos_0_pass_a_full_window(tmp_path: Path) -> 
             "pending_queue_size": 10,
         }
     }
-    async with gateway_with(tmp_path, settings) as mqtt:
-        client = await mqtt.connected()
-        await client.subscribe("t", 1)
-        publisher = await mqtt.connected(version=Version.V311)
-        for payload, qos in ((b"1", 1), (b"2", 1), (b"now", 0)):
-            await publisher.publish("t", payload, qos)
-        assert (await client.expect(Publish)).payload == b"1"
-        assert (await client.expect(Publish)).payload == b"now"
-        assert await client.hears_nothing()
+    with running(tmp_path_factory.mktemp("pending"), settings) as process:
+        yield process
+
+
+@pytest.fixture
+async def pending(pending_gateway: GatewayProcess) -> AsyncIterator[Mqtt]:
+    mqtt = Mqtt(pending_gateway.ports["mqtt"])
+    yield mqtt
+    await mqtt.close()
+
+
+async def test_a_pending_queue_lets_qos_0_pass_a_full_window(pending: Mqtt) -> None:
+    client, topic = await pending.connected(), fresh("t")
+    await client.subscribe(topic, 1)
+    publisher = await pending.connected(version=Version.V311)
+    for payload, qos in ((b"1", 1), (b"2", 1), (b"now", 0)):
+        await publisher.publish(topic, payload, qos)
+    assert (await client.expect(Publish)).payload == b"1"
+    assert (await client.expect(Publish)).payload == b"now"
+    assert await client.hears_nothing()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("kind", ["passing", "lasting", "group", "queue"])
+async def test_mqtt_3_3_2_5_what_expires_while_it_is_pending_is_not_sent(
+    pending: Mqtt, kind: str, qos: int
+) -> None:
+    """Nor does it hold up what comes after it."""
+    name = fresh("t")
+    address = {"group": f"$share/g/{name}", "queue": f"$queue/{name}"}.get(kind, name)
+    topic = address if kind == "queue" else name
+    client = await pending.connected(properties=lasting(300 if kind == "lasting" else 0))
+    assert await client.subscribe(address, qos) == qos
+    publisher = await pending.connected()
+    for payload, said in ((b"1", P()), (b"late", P(message_expiry=1)), (b"2", P())):
+        await publisher.publish(topic, payload, qos, properties=said)
+    first = await client.expect(Publish)
+    assert first.payload == b"1"
+    await has_passed(pending, seconds=1)
+    await client.acknowledge(first)
+    assert (await client.message()).payload == b"2"
+    assert await client.hears_nothing()
+
+
+async def has_passed(mqtt: Mqtt, seconds: int) -> None:
+    """By the gateway's clock: a retained message lives that long."""
+    clock = await mqtt.connected()
+    topic = fresh("clock")
+    said = P(message_expiry=seconds)
+    await clock.publish(topic, b"tick", 1, retain=True, properties=said)
+    while await clock.subscribe(topic) == 0 and not await clock.hears_nothing():
+        await clock.expect(PingResp)
 
 
 @pytest.fixture(scope="module")

@@ -300,6 +300,37 @@ async def test_a_place_that_cannot_be_read_from_is_refused_and_the_client_goes_o
         assert await reader.subscribe(queue, 1) == 1
 
 
+async def test_mqtt_3_8_4_3_a_subscription_stays_as_it_was_when_it_is_not_replaced(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    name = fresh("log")
+    arguments = ("-a", "x-queue-type=stream")
+    assert shared_gateway.run("queue", "declare", name, *arguments).returncode == 0
+    queue, client_id = f"$queue/{name}", fresh("reader")
+    group, nowhere = ("consumer-group", "readers"), ("offset", str(2**63 - 1))
+    async with mqtt.client(client_id, properties=LASTING) as reader:
+        assert await reader.subscribe(queue, 1, P(user=(group,))) == 1
+        await reader.publish(queue, b"1", 1)
+        first = await reader.expect(Publish)
+        for wish in (nowhere, ("consumer-group", "g" * 300), ("ack", "perhaps")):
+            assert await reader.subscribe(queue, 1, P(user=(wish,))) == 0x83
+        await reader.publish(queue, b"2", 1)
+        second = await reader.message()  # and not the first one again
+        assert (second.payload, facts(second)["group-id"]) == (b"2", "readers")
+        reader.send(PubAck(first.packet_id))
+        assert await reader.hears_nothing()
+        await reader.disconnect()
+    async with mqtt.client() as publisher:
+        await publisher.publish(queue, b"3", 1)
+    async with mqtt.client(client_id, clean=False, properties=LASTING) as reader:
+        third = await reader.message()
+        assert (third.payload, facts(third)["group-id"]) == (b"3", "readers")
+        assert await reader.subscribe(queue, 1, P(user=(("offset", "first"),))) == 1
+        replaced = await reader.messages(3)
+        assert [m.payload for m in replaced] == [b"1", b"2", b"3"]
+        assert await reader.hears_nothing()
+
+
 async def test_what_a_filter_leaves_out_stays_in_its_place_for_others(mqtt: Mqtt) -> None:
     """Untouched: not flagged, not counted, and in order."""
     name = fresh("$queue/q")

@@ -198,7 +198,7 @@ def test_a_bug_in_delivering_ends_the_connection_and_the_end_of_a_queue_does_not
     deliverer = short._deliverer
     sinks: list[Any] = [
         deliverer,
-        StoredSink(deliverer, none, none),
+        StoredSink(deliverer, none, none, none),
         SharedSink(deliverer, none, "$share/g/a"),
     ]
     for each in sinks:

@@ -1,0 +1,74 @@
+"""What a client may read: by its subscriptions, and of what has waited for it.
+
+What comes while a client is connected comes by a subscription that is allowed: a permission that
+goes takes the subscription with it, and the connection. What waited in the session's queue may be
+older than that, so it is judged when it is delivered, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.message import TOPIC_EXCHANGE
+from queue_core.topics import dotted
+
+if TYPE_CHECKING:
+    from queue_core.message import Message
+    from queue_core.queues import ClassicQueue
+    from queue_core.subscriptions import Subscription
+
+MOST_KEPT: Final = 1000  # answers, by filter or topic
+
+
+def right_of(vhost: str, subscription: Subscription) -> Resource:
+    """What its subscriber must be allowed to read."""
+    if subscription.queue is not None:
+        return Resource("queue", vhost, subscription.queue)
+    return topic_right(vhost, subscription.filter)
+
+
+def topic_right(vhost: str, written: str) -> Resource:
+    """A topic or a filter."""
+    words = dotted(written).split(".")
+    pattern = ".".join("*" if word == "+" else word for word in words)
+    return Resource("topic", vhost, TOPIC_EXCHANGE, pattern)
+
+
+class WaitingRights:
+    """Of one client, to what lies in its session's queue."""
+
+    __slots__ = ("_answers", "_auth", "_identity", "_revision", "_vhost", "doubtful_below")
+
+    def __init__(self, vhost: str, identity: Identity, auth: Auth) -> None:
+        self._vhost = vhost
+        self._identity = identity
+        self._auth = auth
+        self._revision = auth.revision
+        self._answers: dict[str, bool] = {}
+        self.doubtful_below = 0  # offsets of the session's queue
+
+    def doubt(self, queue: ClassicQueue) -> None:
+        """All that is in it, or on its way there, is to be judged."""
+        self.doubtful_below = queue.log.next_offset + queue.log.pending
+
+    def allow(self, message: Message, options: Sequence[Subscription]) -> bool:
+        """By its own topic, or by a filter that brought it, whether or not its client is still
+        subscribed to that. What came by the name of the queue is for whoever has the session."""
+        if self._revision != self._auth.revision:
+            self._revision = self._auth.revision
+            self._answers.clear()
+        if not options or self._may_read(message.topic):
+            return True
+        return any(self._may_read(option.filter) for option in options)
+
+    def _may_read(self, written: str) -> bool:
+        answer = self._answers.get(written)
+        if answer is None:
+            right = topic_right(self._vhost, written)
+            answer = self._auth.authorize(self._identity, Action.READ, right)
+            if len(self._answers) >= MOST_KEPT:
+                self._answers.clear()
+            self._answers[written] = answer
+        return answer

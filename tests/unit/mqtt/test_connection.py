@@ -1,0 +1,119 @@
+"""A connection without a network: when it is read, and when silence ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from protocols.mqtt.broker import Broker
+from protocols.mqtt.connection import MOST_UNREAD, Connection
+from protocols.mqtt.settings import Settings
+from protocols.mqtt.websocket import Connection as WebSocketConnection
+from protocols.mqtt.websocket_codec import Opcode, masked
+
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+class Transport(asyncio.Transport):
+    """Of a peer that takes nothing from its socket until it is `read`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: asyncio.Protocol
+        self.unread = 0
+        self.is_reading_now = True
+        self._high = 1 << 62
+        self._is_full = self._is_closed = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high or 0
+
+    def write(self, data: Any) -> None:
+        self.unread += len(data)
+        if self.unread > self._high and not self._is_full:
+            self._is_full = True
+            self.protocol.pause_writing()
+
+    def read(self) -> None:
+        self.unread, self._is_full = 0, False
+        self.protocol.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def pause_reading(self) -> None:
+        self.is_reading_now = False
+
+    def resume_reading(self) -> None:
+        self.is_reading_now = True
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+class Clock:
+    """Stands in for the loop: time is what the test says."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.calls: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[[], None]) -> None: ...
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        self.calls.append(call)
+        return asyncio.get_running_loop().call_later(1000, lambda: None)
+
+
+def broker() -> Broker:
+    nothing: Any = None
+    return Broker(nothing, Settings())
+
+
+def connected(protocol: asyncio.Protocol) -> Transport:
+    transport = Transport()
+    transport.protocol = protocol
+    protocol.connection_made(transport)
+    return transport
+
+
+async def test_who_sends_pings_of_websocket_and_takes_no_answer_is_not_read() -> None:
+    web = WebSocketConnection(broker())
+    transport = connected(web)
+    web.data_received(UPGRADE)
+    body, mask = b"x" * 125, b"mask"
+    ping = bytes((0x80 | Opcode.PING, 0x80 | len(body))) + mask + masked(body, mask)
+    sent = 0
+    while transport.is_reading_now:
+        assert sent < 2 * MOST_UNREAD, "as much as it likes"
+        web.data_received(ping * 500)
+        sent += len(ping) * 500
+    transport.read()
+    assert transport.is_reading_now
+
+
+async def test_silence_is_counted_from_when_a_client_is_read_again() -> None:
+    """What it said meanwhile lies in its socket, and may well be a ping."""
+    connection, clock = Connection(broker()), Clock()
+    connection._loop = clock  # type: ignore[assignment]
+    transport = connected(connection)
+    connection._watch(10)
+    connection._stop_reading()
+    clock.now += 1000
+    connection._read_on()
+    clock.calls[-1]()
+    assert not transport.is_closing()
+    clock.now += 16
+    clock.calls[-1]()
+    assert transport.is_closing()
