@@ -223,7 +223,11 @@ class Sessions:
             session.check_attached()
             state = session.state
             self._check_subscriptions(state, subscriptions)
-            are_new = [each.address not in state.subscriptions for each in subscriptions]
+            addresses = [each.address for each in subscriptions]
+            are_new = [
+                address not in state.subscriptions and is_first
+                for address, is_first in _firsts(addresses)
+            ]
             joined: list[Subscription] = []
             try:
                 for each in subscriptions:
@@ -266,7 +270,10 @@ class Sessions:
         async with self._turns.of(session.key):
             session.check_attached()
             state = session.state
-            were_there = [address in state.subscriptions for address in addresses]
+            were_there = [
+                address in state.subscriptions and is_first
+                for address, is_first in _firsts(addresses)
+            ]
             if state.id and any(were_there):
                 await self._store.delete_subscriptions(state.id, addresses)
             for address in addresses:
@@ -488,6 +495,14 @@ class Sessions:
         for key, state in states.items():
             if vhost is None or key[0] == vhost:
                 yield state.info(is_connected=key in self._attached)
+
+
+def _firsts(addresses: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each, and whether it is the first of its kind: one request may name an address twice."""
+    seen: set[str] = set()
+    for address in addresses:
+        yield address, address not in seen
+        seen.add(address)
 
 
 def _tell(call: Callable[..., None], *facts: object) -> None:

@@ -45,8 +45,10 @@ def decode_connect(reader: Reader) -> Connect:
         raise violation("authentication data without a method")
     client_id = reader.text()
     will = _will(reader, flags, is_5) if flags & WILL else None
-    username = reader.text() if flags & USERNAME else None
-    password = reader.binary() if flags & PASSWORD else None
+    # 3.1 lets a client leave them out although it has set their flags
+    may_end = version is Version.V31
+    username = reader.text() if flags & USERNAME and (reader.left or not may_end) else None
+    password = reader.binary() if flags & PASSWORD and (reader.left or not may_end) else None
     return Connect(
         client_id, version, bool(flags & CLEAN), keep_alive, username, password, will, properties
     )

@@ -52,7 +52,8 @@ def _connect(packet: Connect, version: int) -> bytes:
 
 
 def _connack(packet: ConnAck, version: int) -> bytes:
-    head = bytes((packet.session_present, packet.reason))
+    # 3.1 has no such flag: the byte is not used
+    head = bytes((packet.session_present and version != Version.V31, packet.reason))
     return head + encode_properties(packet.properties) if version == Version.V5 else head
 
 

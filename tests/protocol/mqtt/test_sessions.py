@@ -57,6 +57,17 @@ async def test_a_3_1_1_session_that_is_not_clean_is_kept(mqtt: Mqtt) -> None:
         assert (await client.message()).payload == b"waited"
 
 
+async def test_3_1_has_no_flag_for_a_session_that_is_present(mqtt: Mqtt) -> None:
+    name, topic = fresh(), fresh("t")
+    async with mqtt.client(name, Version.V31, clean=False) as client:
+        await client.subscribe(topic, 1)
+        await client.disconnect()
+    async with mqtt.client(name, Version.V31, clean=False) as client:
+        assert not client.connack.session_present  # and all the same it is
+        await client.publish(topic, b"x", 1)
+        assert (await client.message()).payload == b"x"
+
+
 async def test_mqtt_3_1_2_4_a_clean_start_ends_the_session_before(mqtt: Mqtt) -> None:
     name, topic = fresh(), fresh("t")
     async with mqtt.client(name, properties=lasting()) as client:

@@ -9,12 +9,14 @@ from protocols.mqtt.packets import (
     Publish,
     PubRec,
     PubRel,
+    Subscribe,
     SubscribeRequest,
     UnsubAck,
     Unsubscribe,
     Version,
 )
 from protocols.mqtt.property_set import PropertySet
+from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
 P = PropertySet
@@ -30,9 +32,11 @@ async def test_each_filter_has_its_reason_in_order(mqtt: Mqtt) -> None:
                 SubscribeRequest("$share/g/x", 1),
                 SubscribeRequest("$share//x", 1),
                 SubscribeRequest("$share/g", 1),
+                SubscribeRequest("$share/g/$queue/x", 1),
+                SubscribeRequest("$share/g/$share/h/x", 1),
             )
         )
-        assert answer.reasons == (2, 0x8F, 0x8F, 1, 0x8F, 0x8F)
+        assert answer.reasons == (2, 0x8F, 0x8F, 1, 0x8F, 0x8F, 0x8F, 0x8F)
         assert answer.properties.reason_string
     async with mqtt.client(version=Version.V311) as client:
         answer = await client.subscribe_all((SubscribeRequest("a"), SubscribeRequest("a/#/b")))
@@ -99,6 +103,45 @@ async def test_mqtt_3_8_4_3_subscribing_again_replaces_the_options(mqtt: Mqtt) -
         message = await client.message()
         assert (message.qos, message.properties.subscription_identifiers) == (0, ())
         assert await client.hears_nothing()
+
+
+@pytest.mark.parametrize("seconds", [0, 300])
+async def test_mqtt_3_8_4_5_a_filter_that_is_named_twice_is_asked_for_twice(
+    mqtt: Mqtt, seconds: int
+) -> None:
+    """As if it came in two packets: the second replaces the first, and is not new."""
+    topic = fresh("t")
+    async with mqtt.client(properties=lasting(seconds)) as client:
+        await client.publish(topic, b"kept", 1, retain=True)
+        requests = tuple(SubscribeRequest(topic, qos, retain_handling=1) for qos in (2, 1))
+        assert (await client.subscribe_all(requests)).reasons == (2, 1)
+        assert (await client.message()).payload == b"kept"
+        assert await client.hears_nothing()
+        await client.publish(topic, b"x", 2)
+        assert (await client.message()).qos == 1
+        client.send(Unsubscribe(99, (topic, topic)))
+        assert (await client.expect(UnsubAck)).reasons == (0, 0x11)
+        await client.publish(topic, b"", 1, retain=True)
+
+
+async def test_mqtt_3_3_4_3_the_first_message_has_the_identifier(
+    mqtt: Mqtt, shared_gateway: GatewayProcess
+) -> None:
+    """Also where another filter of the same packet takes its time: where a place in a stream is
+    looked for in the database."""
+    topic, name = fresh("t"), fresh("log")
+    arguments = ("-a", "x-queue-type=stream")
+    assert shared_gateway.run("queue", "declare", name, *arguments).returncode == 0
+    async with mqtt.client() as publisher, mqtt.client() as client:
+        await publisher.publish(f"$queue/{name}", b"old", 1)
+        requests = (SubscribeRequest(topic), SubscribeRequest(f"$queue/{name}", 1))
+        said = P(subscription_identifiers=(7,), user=(("offset", "2020-01-01T00:00:00Z"),))
+        client.send(Subscribe(1, requests, said))
+        while await client.hears_nothing():  # its answer comes
+            publisher.send(*(Publish(topic, b"x") for _ in range(50)))
+        publisher.send(Publish(topic, b"last"))
+        while (message := await client.find(Publish)).payload != b"last":
+            assert message.properties.subscription_identifiers == (7,)
 
 
 async def test_mqtt_3_8_3_3_no_local_keeps_a_clients_own_messages_away(mqtt: Mqtt) -> None:
