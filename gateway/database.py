@@ -164,7 +164,9 @@ def unusable(url: str, error: BaseException) -> DatabaseError:
     said = server_error(error)
     if isinstance(said, UNREACHABLE):
         way_out = PRIVATE_WAY_OUT if _is_private_outage(url, said) else _way_out(said)
-        return DatabaseError(f"{place_of(url)} cannot be used: {_reason(said)}; {way_out}")
+        return DatabaseError(
+            f"{place_of(url)} cannot be used: {_reason(said).rstrip(';.')}; {way_out}"
+        )
     return DatabaseError(f"{place_of(url)} cannot be used: {error}")
 
 
@@ -222,6 +224,8 @@ def _way_out(error: BaseException) -> str:
             return "this server takes no writes: point database.url at the primary"
         case asyncpg.DiskFullError():
             return "the database's disk is full: make room there"
+        case asyncpg.LockNotAvailableError():
+            return "somebody holds a lock that this needs: `howdah doctor` names who"
         case asyncpg.TooManyConnectionsError():
             return "raise max_connections, or end some: SELECT * FROM pg_stat_activity"
         case asyncpg.DependentObjectsStillExistError():

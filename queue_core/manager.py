@@ -20,7 +20,7 @@ from queue_core.bindings import ExchangeRef
 from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
-from queue_core.errors import StoreUnavailable, VhostNotFound
+from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
 from queue_core.message import Form
 from queue_core.queues import EphemeralQueue, House
 from queue_core.ready import Budget
@@ -118,7 +118,7 @@ class Manager:
         try:
             await manager._start()
         except BaseException:
-            await manager.writer.close()
+            await manager._database.abandon()
             raise
         return manager
 
@@ -149,7 +149,7 @@ class Manager:
     def is_ready(self) -> bool:
         """Whether durable messages can be stored at this moment."""
         is_reached = self._database.is_reached and self.writer.is_connected
-        return is_reached and not self.writer.is_congested
+        return is_reached and not (self.writer.is_congested or self.writer.is_waiting)
 
     # --- life
 
@@ -189,11 +189,24 @@ class Manager:
             self._bind(binding)
 
     def _bind(self, stored: StoredBinding) -> None:
+        """One whose ends somebody removed by hand is left out: the others are not to suffer."""
         vhost = self.vhosts[stored.vhost]
         is_exchange = stored.destination_kind == "exchange"
         name = stored.destination
-        destination = ExchangeRef(name) if is_exchange else vhost.queue(name)
-        vhost.router.bind(stored.source, destination, stored.key, stored.arguments)
+        try:
+            destination = ExchangeRef(name) if is_exchange else vhost.queue(name)
+            vhost.router.bind(stored.source, destination, stored.key, stored.arguments)
+        except CoreError as error:
+            log.error(
+                "the binding from exchange '%s' to %s '%s' with key '%s' is left out: %s. Way out: "
+                "declare and bind it again, or DELETE FROM howdah.binding WHERE id = %d",
+                stored.source,
+                stored.destination_kind,
+                name,
+                stored.key,
+                error,
+                stored.id,
+            )
 
     def _make_vhost(self, name: str) -> None:
         def house(vhost: Vhost) -> House:

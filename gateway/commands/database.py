@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
@@ -96,7 +97,7 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
             raise CommandError(
-                f"{error}: ask a DBA for GRANT howdah_operator, or use the login of the gateway"
+                f"{error}: ask a DBA for {_grant('howdah_operator', url)}"
             ) from error
         except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
             raise DatabaseError(f"the database went away: {error}: try again") from error
@@ -104,6 +105,12 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
             raise unusable(url, error) from error
         finally:
             await connection.close(timeout=CONNECT_SECONDS)
+
+
+def _grant(role: str, url: str) -> str:
+    """What a DBA is to run; where the URL names nobody, the DBA has to know."""
+    login = urlsplit(url).username
+    return f"GRANT {role}" + (f' TO "{unquote(login)}"' if login else " to this login")
 
 
 @asynccontextmanager
@@ -133,10 +140,14 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
         try:
             async with reaching(url):
                 yield engine
-        except ProgrammingError as error:
-            if isinstance(
-                server_error(error), (*SCHEMA_MISSING, asyncpg.InsufficientPrivilegeError)
-            ):
+        except (ProgrammingError, DatabaseError) as error:
+            said = server_error(error)
+            if isinstance(said, asyncpg.InsufficientPrivilegeError):
+                raise CommandError(
+                    f"{said}: users and virtual hosts are kept in the gateway's own tables; use "
+                    f"its login, or ask a DBA for {_grant('howdah_gateway', url)}"
+                ) from error
+            if isinstance(said, SCHEMA_MISSING):
                 raise unusable(url, error) from error
             raise
         finally:

@@ -8,6 +8,7 @@ from gateway.commands.command import CommandError, Commands, add_command
 from gateway.commands.database import database_url
 from gateway.config import Config
 from gateway.database import bring_up_to_date, reaching, take_back
+from queue_core.store import operations
 
 BASE = "base"
 
@@ -60,6 +61,8 @@ async def migrate(options: argparse.Namespace, config: Config) -> int:
             is_up = revisions.index(target) >= revisions.index(before)
         else:
             is_up = target != BASE
+        if not is_up:
+            await _require_no_gateway(url)
         after = await (bring_up_to_date(url, target) if is_up else take_back(url, target))
     print(f"schema: {before or 'none'} -> {after or 'none'}" if before != after else _stays(after))
     return 0
@@ -84,6 +87,18 @@ async def _since(options: argparse.Namespace, config: Config, revisions: tuple[s
         return BASE
     version = await _version(config.database.url)
     return BASE if version is None else _known(version, "the database is at", revisions)
+
+
+async def _require_no_gateway(url: str) -> None:
+    """One that runs would lose what it needs, from under its feet."""
+    async with reaching(url):
+        connection = await operations.connect(url, "howdah command")
+        try:
+            is_served = await operations.Operations(connection).is_served()
+        finally:
+            await connection.close()
+    if is_served:
+        raise CommandError("a gateway runs on this database: stop it before going back")
 
 
 async def _version(url: str) -> str | None:

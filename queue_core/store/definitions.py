@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
 from queue_core.bindings import Binding, ExchangeRef
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, InvalidArgument
 from queue_core.exchanges import ExchangeSpec
 from queue_core.specs import QueueSpec
 from queue_core.store import schema
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredBinding:
+    id: int
     vhost: str
     source: str
     destination_kind: str
@@ -160,12 +161,10 @@ class DefinitionStore:
         return Definitions(
             [row.name for row in vhosts],
             [(row.vhost, _exchange(row)) for row in exchanges],
-            [
-                StoredQueue(row.id, row.vhost, QueueSpec.parse(row.name, declared(row.arguments)))
-                for row in queues
-            ],
+            [StoredQueue(row.id, row.vhost, _queue(row)) for row in queues],
             [
                 StoredBinding(
+                    row.id,
                     row.vhost,
                     row.source,
                     row.destination_kind,
@@ -205,14 +204,38 @@ async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, 
     )
 
 
+def _queue(row: Any) -> QueueSpec:
+    """What was declared can be read again; what was changed by hand is named with its place."""
+    try:
+        spec = QueueSpec.parse(row.name, declared(row.arguments))
+    except CoreError as error:
+        raise InvalidArgument(
+            f"howdah.queue has a row that was changed by hand, and cannot be used: {error}. Way "
+            f"out: UPDATE howdah.queue SET arguments = ... WHERE id = {row.id}"
+        ) from error
+    if spec.kind.value != row.kind:
+        log.error(
+            "queue '%s' is a %s by its arguments, which count, and a %s by the column kind, which "
+            "the views look at: somebody changed howdah.queue by hand (id %d)",
+            *(row.name, spec.kind, row.kind, row.id),
+        )
+    return spec
+
+
 def _exchange(row: Any) -> ExchangeSpec:
-    return ExchangeSpec.parse(
-        row.name,
-        row.kind,
-        declared(row.arguments),
-        auto_delete=row.auto_delete,
-        internal=row.internal,
-    )
+    try:
+        return ExchangeSpec.parse(
+            row.name,
+            row.kind,
+            declared(row.arguments),
+            auto_delete=row.auto_delete,
+            internal=row.internal,
+        )
+    except CoreError as error:
+        raise InvalidArgument(
+            f"howdah.exchange has a row that was changed by hand, and cannot be used: {error}. Way "
+            f"out: put the row '{row.name}' of virtual host '{row.vhost}' right"
+        ) from error
 
 
 def _ends(binding: Binding[Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ SKEW_SECONDS: Final = 2.0
 OLD_XMIN: Final = timedelta(minutes=10)
 LONG_UNDROPPED: Final = timedelta(hours=1)
 LONG_UNDONE: Final = timedelta(minutes=1)
+LONG_WAIT: Final = timedelta(seconds=1)
 
 
 RELOAD: Final = "SELECT pg_reload_conf();"
@@ -73,6 +74,19 @@ FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.relation = 'howdah.message'::regclass AND l.granted AND a.pid <> pg_backend_pid()
   AND a.xact_start < now() - interval '10 seconds'
 ORDER BY age DESC LIMIT 3
+"""
+# Whoever the gateway waits for, and who waits for nobody himself.
+_IN_THE_WAY: Final = """
+SELECT h.pid, h.application_name, h.usename, left(h.query, 80) AS query,
+       max(clock_timestamp() - l.waitstart) AS waited
+FROM pg_locks l
+JOIN pg_stat_activity w ON w.pid = l.pid AND w.datname = current_database()
+CROSS JOIN LATERAL unnest(pg_blocking_pids(l.pid)) AS b (pid)
+JOIN pg_stat_activity h ON h.pid = b.pid
+WHERE NOT l.granted AND w.application_name LIKE 'howdah gateway%'
+  AND l.waitstart <= clock_timestamp() - $1::interval
+  AND NOT EXISTS (SELECT FROM pg_locks x WHERE x.pid = h.pid AND NOT x.granted)
+GROUP BY h.pid, h.application_name, h.usename, h.query ORDER BY waited DESC LIMIT 3
 """
 _WAITING: Final = """
 SELECT (SELECT count(*) FROM howdah.command WHERE done_at IS NULL) AS commands,
@@ -155,6 +169,20 @@ async def oldest_reader(connection: asyncpg.Connection) -> list[Finding]:
     ]
 
 
+async def in_the_way(connection: asyncpg.Connection) -> list[Finding]:
+    """Locks that the gateway waits for: it stores or reads nothing that they are in the way of."""
+    found = [
+        fail(
+            f"the gateway waits since {_age(row['waited'])} for a lock of pid {row['pid']} "
+            f"({row['application_name'] or 'unnamed'}, user {row['usename']}): "
+            f"{' '.join((row['query'] or '').split())}",
+            f"let it finish, or SELECT pg_terminate_backend({row['pid']});",
+        )
+        for row in await connection.fetch(_IN_THE_WAY, LONG_WAIT)
+    ]
+    return found or ok("no lock is in the gateway's way")
+
+
 async def leftovers(connection: asyncpg.Connection) -> list[Finding]:
     """Slots and prepared transactions that nobody finishes."""
     found = [
@@ -214,7 +242,7 @@ async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
             f"{each['messages']} messages that SQL published wait for room in queue "
             f"'{each['queue']}' of vhost '{each['vhost']}', the oldest since "
             f"{_age(each['oldest_age'])}",
-            "consume from it, purge it, or declare it anew with a larger x-max-length",
+            "consume from it, or purge it",
         )
         for each in await connection.fetch(_WAITING_FOR_ROOM)
     ]
@@ -230,7 +258,14 @@ async def size(connection: asyncpg.Connection) -> list[Finding]:
     return ok(f"the database takes {row['size']}; {used}")
 
 
-SCHEMA_FREE: Final[tuple[Check, ...]] = (safety, clock, oldest_reader, leftovers, size)
+SCHEMA_FREE: Final[tuple[Check, ...]] = (
+    safety,
+    clock,
+    in_the_way,
+    oldest_reader,
+    leftovers,
+    size,
+)
 ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (segments, waiting_work)
 
 
@@ -243,6 +278,8 @@ async def examine(connection: asyncpg.Connection) -> list[Finding]:
     for check in checks:
         try:
             found += await check(connection)
+        except asyncpg.LockNotAvailableError as error:
+            found.append(warn(f"cannot be examined: {error}", "see above who holds a lock"))
         except asyncpg.InsufficientPrivilegeError as error:
             found.append(
                 warn(f"cannot be examined: {error}", "run it as a member of pg_monitor to see more")

@@ -88,6 +88,7 @@ REFUSALS: Final = (
 )
 FIRST_LOOK_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 0.5
+LOCK_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +373,9 @@ async def connect(
     connection = await asyncpg.connect(
         url, timeout=timeout_seconds, server_settings={"application_name": application_name}
     )
+    # A person waits, and would never learn for whom. Not asked for at the connection's start, which
+    # poolers would refuse.
+    await connection.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
     await connection.set_type_codec(
         "jsonb",
         schema="pg_catalog",

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 MOST_UNITS: Final = 8192  # of one transaction; the messages of a run count each
 MOST_BYTES: Final = 16 * 1024 * 1024
 GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
+SLOW_SECONDS: Final = 2.0  # that a commit may take before it is told of
 UNIT_COST: Final = 600  # bytes of memory besides the message itself
 LOCK_TIMEOUT: Final = "1s"  # that a new generation waits for a reader of the journal
 
@@ -94,6 +95,7 @@ class Writer:
     ) -> None:
         self.generation = 1
         self.is_connected = False
+        self.is_waiting = False  # for a commit that takes its time: somebody may hold a lock
         self.on_checkpoint: Checkpoint | None = None
         self.on_lost: Callable[[StoreUnavailable], None] | None = None
         self.on_records: Callable[[list[Record]], None] | None = None  # committed ones
@@ -357,16 +359,32 @@ class Writer:
                 connection.terminate()
             await asyncio.sleep(min(0.05 * 2**count, 2.0))
 
+        alarm = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._on_silence)
         try:
             await persist(attempt, pause, hopeless)
         except hopeless:
             self._note_answer()
             raise
+        finally:
+            alarm.cancel()
         self._note_answer()
+
+    def _on_silence(self) -> None:
+        self.is_waiting = True
+        if self.is_connected:  # else that is known already
+            log.warning(
+                "a commit waits for %.0f s, and all durable messages with it; `howdah doctor` "
+                "names who holds a lock that it needs",
+                SLOW_SECONDS,
+            )
 
     def _note_answer(self) -> None:
         """Something got through to the database. To be connected to it is not enough: a full disk
         takes connections, too."""
+        if self.is_waiting:
+            self.is_waiting = False
+            if self.is_connected:
+                log.info("commits go through again")
         if not self.is_connected:
             self.is_connected = True
             log.info("database is back")

@@ -448,3 +448,11 @@ def test_an_unknown_command_ends_with_two() -> None:
 
 def test_the_version_is_told() -> None:
     assert answer(howdah("version")) == answer(howdah("--version"))
+
+
+def test_nobody_goes_back_to_an_older_schema_below_a_running_gateway(
+    shared_gateway: GatewayProcess,
+) -> None:
+    words = refusal(shared_gateway.run("migrate", "--to", "base"))
+    assert "a gateway runs on this database: stop it before going back" in words
+    answer(shared_gateway.run("queue", "list"))

@@ -273,7 +273,19 @@ def test_the_role_of_the_gateway_is_all_that_it_needs(
 ) -> None:
     execute(database_url, f"GRANT howdah_gateway TO {plain_login}")
     with running(tmp_path, {"database": {"url": as_login(database_url, plain_login)}}) as gateway:
+        words = gateway.run("queue", "list").stderr
+        assert f'ask a DBA for GRANT howdah_operator TO "{plain_login}"' in words
+        assert gateway.run("user", "list").returncode == 0
         assert gateway.terminate() == 0
+
+
+def test_the_role_of_operators_is_told_what_users_need(database_url: str, plain_login: str) -> None:
+    execute(database_url, f"GRANT howdah_operator TO {plain_login}")
+    environ = {"HOWDAH_DATABASE__URL": as_login(database_url, plain_login)}
+    assert howdah("queue", "list", environ=environ).returncode == 0
+    done = howdah("user", "list", environ=environ)
+    assert done.returncode == 1
+    assert f'its login, or ask a DBA for GRANT howdah_gateway TO "{plain_login}"' in done.stderr
 
 
 def test_a_data_dir_in_use_names_who_uses_it(gateway: GatewayProcess, tmp_path: Path) -> None:

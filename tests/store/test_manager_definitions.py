@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from queue_core.bindings import ExchangeRef
 from queue_core.errors import (
@@ -25,6 +26,7 @@ from queue_core.exchanges import ExchangeSpec
 from queue_core.message import Message, Properties, Scalar
 from queue_core.outcomes import Published
 from queue_core.specs import QueueSpec
+from queue_core.store.definitions import DefinitionStore
 from queue_core.store.vhosts import Vhosts
 from queue_core.typed_text import text_of
 from tests.store.managers import House, bodies
@@ -282,3 +284,66 @@ async def test_a_virtual_host_has_a_name_that_every_protocol_can_say(
 ) -> None:
     with pytest.raises(InvalidArgument, match="1 to 255 bytes"):
         await Vhosts(house.manager._database.engine).add(name)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "what"),
+    [
+        (
+            "DELETE FROM howdah.queue WHERE name = 'gone'",
+            "to queue 'gone' with key 'a' is left out",
+        ),
+        ("DELETE FROM howdah.exchange WHERE name = 'x'", "from exchange 'x' to queue 'gone'"),
+    ],
+)
+async def test_a_binding_whose_end_was_deleted_by_hand_is_left_out_and_named(
+    house: House,
+    db: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
+    by_hand: str,
+    what: str,
+) -> None:
+    vhost = house.vhost
+    await vhost.declare_exchange(ExchangeSpec.parse("x", "direct"))
+    for name in ("gone", "kept"):
+        await vhost.bind("x" if name == "gone" else "amq.direct", await house.queue(name), "a")
+    await house.close()
+    await db.execute(by_hand)
+    number = await db.fetchval("SELECT id FROM howdah.binding WHERE destination = 'gone'")
+    await house.open()
+    assert what in caplog.text
+    assert f"DELETE FROM howdah.binding WHERE id = {number}" in caplog.text
+    house.vhost.publish(Message(b"1", "amq.direct", routing_key="a"))
+    await house.flushed()
+    assert bodies(await house.drain("kept")) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "what"),
+    [
+        ("queue SET arguments = '{\"x-odd\": 1}'", "UPDATE howdah.queue SET arguments"),
+        ("exchange SET kind = 'odd'", "put the row 'x' of virtual host '/' right"),
+    ],
+)
+async def test_a_definition_that_was_changed_by_hand_to_nonsense_is_named_with_its_place(
+    house: House, db: asyncpg.Connection, by_hand: str, what: str
+) -> None:
+    await house.vhost.declare_exchange(ExchangeSpec.parse("x", "direct"))
+    await house.queue()
+    await house.close()
+    await db.execute(f"UPDATE howdah.{by_hand}")
+    engine = create_async_engine(house.url.replace("postgresql://", "postgresql+asyncpg://"))
+    with pytest.raises(InvalidArgument, match="changed by hand, and cannot be used") as refused:
+        await DefinitionStore(engine).load()
+    await engine.dispose()
+    assert what in str(refused.value)
+
+
+async def test_a_kind_that_was_changed_by_hand_is_named(
+    house: House, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.queue()
+    await house.close()
+    await db.execute("UPDATE howdah.queue SET kind = 'stream'")
+    await house.open()
+    assert "queue 'q' is a classic by its arguments, which count" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from queue_core.errors import InvalidArgument
 from queue_core.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
+from queue_core.store import diagnosis, operations, writer
+from queue_core.store.findings import Level
 from queue_core.store.keepalive import socket_of
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.writer import MOST_UNITS
@@ -376,3 +379,43 @@ async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(hou
             options = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPCNT)
             found = [link.getsockopt(socket.IPPROTO_TCP, option) for option in options]
             assert found == [25_000, 10, 3]
+
+
+async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the_doctor(
+    house: House,
+    db: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def is_ready() -> bool:
+        return house.manager.is_ready
+
+    monkeypatch.setattr(writer, "SLOW_SECONDS", 0.01)
+    monkeypatch.setattr(diagnosis, "LONG_WAIT", timedelta())
+    await house.queue()
+    await house.store("q", b"first")
+    doctor = await operations.connect(house.url, "doctor")
+    async with asyncio.timeout(30):
+        async with db.transaction():
+            await db.execute("LOCK TABLE howdah.message IN ACCESS EXCLUSIVE MODE")
+            house.put("q", b"second")
+            while is_ready():
+                await doctor.execute("SELECT pg_sleep(0.005)")
+            while (found := await diagnosis.in_the_way(doctor))[0].level is Level.OK:
+                await doctor.execute("SELECT pg_sleep(0.005)")
+        assert found[0].level is Level.FAIL
+        assert f"for a lock of pid {db.get_server_pid()} " in found[0].what
+        assert "LOCK TABLE howdah.message" in found[0].what
+        assert f"pg_terminate_backend({db.get_server_pid()})" in found[0].way_out
+        await house.flushed()
+    assert is_ready()
+    assert "a commit waits" in caplog.text
+    assert {finding.level for finding in await diagnosis.in_the_way(doctor)} == {Level.OK}
+    await doctor.close()
+    assert len(await house.drain()) == 2
+
+
+async def test_a_command_does_not_wait_for_a_lock_for_ever(house: House) -> None:
+    connection = await operations.connect(house.url, "command")
+    assert await connection.fetchval("SHOW lock_timeout") == f"{operations.LOCK_SECONDS}s"
+    await connection.close()
