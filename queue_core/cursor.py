@@ -327,10 +327,11 @@ class Cursor:
         }
         delays = self.delays()  # the same rows as before, if those are not written yet
         counted = {offset for offset, count in history.failures.items() if count}
-        for offset in suspects - counted:
-            journal.note_failure(self, offset, 1, delays.get(offset), "")
-        for offset in history.released - suspects - history.failures.keys():
-            journal.note_failure(self, offset, 0, delays.get(offset), "")
+        noted = dict.fromkeys(suspects - counted, 1)
+        noted |= dict.fromkeys(history.released - suspects - history.failures.keys(), 0)
+        history.failures |= noted  # should the journal start again with this last word, too
+        for offset, count in noted.items():
+            journal.note_failure(self, offset, count, delays.get(offset), "")
 
     def on_lease(self, lease: int) -> None:
         """A lease was committed."""
@@ -363,7 +364,8 @@ class Cursor:
     def delays(self) -> dict[int, float]:
         """Until when those wait that came back for later."""
         times, returned = self.delayed.times(), self.history.returned()
-        return {offset: when for offset, when in times.items() if offset in returned}
+        now = {offset: when for offset, when in times.items() if offset in returned}
+        return self.history.delays | now
 
     # --- settling
 

@@ -20,7 +20,7 @@ Encoded = bytes | None
 class History:
     """By offset. What has left the queue is forgotten."""
 
-    __slots__ = ("amendments", "barred", "begun", "failures", "released")
+    __slots__ = ("amendments", "barred", "begun", "delays", "failures", "released")
 
     def __init__(self, failures: dict[int, int] | None = None) -> None:
         self.failures = failures if failures is not None else {}
@@ -29,6 +29,8 @@ class History:
         # What consumers added to messages that they gave back: how often, and all of it, encoded.
         # All of these are flagged as redelivered or have failed.
         self.amendments: dict[int, tuple[int, Encoded]] = {}
+        # Until when those wait that came back for later before the gateway started.
+        self.delays: dict[int, float] = {}
         self.barred: dict[int, set[Consumer]] = {}
         # Whose delivery must be completed: they do not expire any more.
         self.begun: set[int] = set()
@@ -71,11 +73,12 @@ class History:
         if self.failures or self.released or self.barred:
             self.failures.pop(offset, None)
             self.amendments.pop(offset, None)
+            self.delays.pop(offset, None)
             self.released.discard(offset)
             self.barred.pop(offset, None)
 
     def forget_all(self, gone: Intervals) -> None:
-        for notes in (self.failures, self.amendments, self.barred):
+        for notes in (self.failures, self.amendments, self.delays, self.barred):
             for offset in [offset for offset in notes if offset in gone]:
                 del notes[offset]
         for offsets in (self.released, self.begun):

@@ -34,11 +34,7 @@ class Checkpoint:
                 continue
             cursor = queue.cursor
             settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease_asked))
-            found = self._queues.delays.get(queue_id, {})
-            for offset in [offset for offset in found if offset in cursor.settled]:
-                del found[offset]
-            delays = found | cursor.delays()
-            amendments = cursor.history.amendments
+            delays, amendments = cursor.delays(), cursor.history.amendments
             unfailed = dict.fromkeys((*delays, *amendments), 0)
             for offset, count in ({**unfailed, **cursor.history.failures}).items():
                 until, added = delays.get(offset), amendments.get(offset)

@@ -44,8 +44,6 @@ class QueueStore:
         self._definitions = definitions
         self._reader = reader
         self.queues: dict[int, ClassicQueue | StreamQueue] = {}
-        # of deliveries that failed in an earlier life, and that were not read back since
-        self.delays: dict[int, dict[int, float]] = {}
 
     async def create(
         self, vhost: Vhost, spec: QueueSpec, created_by: str | None
@@ -59,7 +57,6 @@ class QueueStore:
         if isinstance(queue, ClassicQueue | StreamQueue):
             await self._definitions.remove_queue(queue.house.vhost_name, queue.name)
             self.queues.pop(queue.log.queue_id, None)
-            self.delays.pop(queue.log.queue_id, None)
 
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
         if not isinstance(queue, ClassicQueue | StreamQueue):
@@ -129,8 +126,6 @@ class QueueStore:
             )
         state = groups.get("")
         log.remembers_ids = spec.dedup_window is not None
-        if found is not None:
-            source.delays = self.delays[log.queue_id] = found.delays.get(log.queue_id, {})
         queue = ClassicQueue(
             spec,
             vhost.house,
@@ -140,9 +135,11 @@ class QueueStore:
             lease=0 if state is None else state.handed_out,
             failures=None if found is None else found.failures.get(log.queue_id),
         )
+        history = queue.cursor.history
         if found is not None:
-            queue.cursor.history.amendments.update(found.amendments.get(log.queue_id, {}))
-        source.amendments = queue.cursor.history.amendments
+            history.amendments.update(found.amendments.get(log.queue_id, {}))
+            history.delays.update(found.delays.get(log.queue_id, {}))
+        source.amendments, source.delays = history.amendments, history.delays
         return queue
 
     async def _restore_priorities(

@@ -7,7 +7,8 @@ import pytest
 from queue_core.consumers import Position
 from queue_core.errors import QueueFull
 from queue_core.message import Message
-from queue_core.outcomes import Published
+from queue_core.outcomes import RELEASED, Outcome, Published, Verdict
+from queue_core.store import writer
 from tests.store.managers import KINDS, House, bodies, declare
 
 
@@ -67,3 +68,40 @@ async def test_a_group_that_waits_for_an_offset_to_come_does_not_move_the_end_of
     await house.store("s", b"1", b"2")
     inbox, _ = await house.consume("s", group="g")
     assert [(d.offset, d.message.body) for d in await inbox.has(1)] == [(2, b"2")]
+
+
+async def test_a_message_that_was_given_back_for_later_waits_over_a_crash_and_an_orderly_end(
+    house: House,
+) -> None:
+    await house.queue()
+    await house.store("q", b"1")
+    delivery = await house.vhost.get("q")
+    assert delivery is not None
+    house.vhost.settle([delivery], Verdict(Outcome.RELEASED, delay=60))
+    await house.flushed()
+    await house.crash_and_reopen()
+    await house.reopen()
+    assert await house.vhost.get("q") is None
+    await house.later(60)
+    assert bodies(await house.drain()) == [b"1"]
+
+
+@pytest.mark.parametrize("is_crash_before", [False, True])
+async def test_flags_are_kept_though_the_journal_starts_again_with_the_last_word(
+    house: House, monkeypatch: pytest.MonkeyPatch, is_crash_before: bool
+) -> None:
+    await house.queue()
+    await house.store("q", b"1")
+    delivery = await house.vhost.get("q")
+    assert delivery is not None
+    if is_crash_before:
+        await house.crash_and_reopen()
+    else:
+        house.vhost.settle([delivery], RELEASED)
+    await house.flushed()
+    generation = house.manager.writer.generation
+    monkeypatch.setattr(writer, "GENERATION_ROWS", 1)
+    await house.reopen()
+    assert house.manager.writer.generation > generation
+    (again,) = await house.drain()
+    assert again.redelivered
