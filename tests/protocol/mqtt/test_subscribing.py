@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
 
 from protocols.mqtt.packets import (
@@ -9,6 +10,7 @@ from protocols.mqtt.packets import (
     Publish,
     PubRec,
     PubRel,
+    SubAck,
     Subscribe,
     SubscribeRequest,
     UnsubAck,
@@ -20,6 +22,9 @@ from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
 P = PropertySet
+SEGMENTS = """
+    SELECT tablename FROM pg_tables WHERE schemaname = 'howdah' AND tablename ~ '^message_[0-9]+$'
+"""
 
 
 async def test_each_filter_has_its_reason_in_order(mqtt: Mqtt) -> None:
@@ -124,24 +129,34 @@ async def test_mqtt_3_8_4_5_a_filter_that_is_named_twice_is_asked_for_twice(
         await client.publish(topic, b"", 1, retain=True)
 
 
-async def test_mqtt_3_3_4_3_the_first_message_has_the_identifier(
+async def test_mqtt_3_3_4_3_the_first_message_of_a_subscription_has_its_identifier(
     mqtt: Mqtt, shared_gateway: GatewayProcess
 ) -> None:
-    """Also where another filter of the same packet takes its time: where a place in a stream is
-    looked for in the database."""
-    topic, name = fresh("t"), fresh("log")
+    """Also where another filter of the same packet takes its time: a place in a stream is looked
+    for in the database."""
+    topic, stream = fresh("t"), fresh("log")
     arguments = ("-a", "x-queue-type=stream")
-    assert shared_gateway.run("queue", "declare", name, *arguments).returncode == 0
+    assert shared_gateway.run("queue", "declare", stream, *arguments).returncode == 0
+    requests = (SubscribeRequest(topic), SubscribeRequest(f"$queue/{stream}", 1))
+    said = P(subscription_identifiers=(7,), user=(("offset", "2020-01-01T00:00:00Z"),))
     async with mqtt.client() as publisher, mqtt.client() as client:
-        await publisher.publish(f"$queue/{name}", b"old", 1)
-        requests = (SubscribeRequest(topic), SubscribeRequest(f"$queue/{name}", 1))
-        said = P(subscription_identifiers=(7,), user=(("offset", "2020-01-01T00:00:00Z"),))
-        client.send(Subscribe(1, requests, said))
-        while await client.hears_nothing():  # its answer comes
-            publisher.send(*(Publish(topic, b"x") for _ in range(50)))
-        publisher.send(Publish(topic, b"last"))
-        while (message := await client.find(Publish)).payload != b"last":
+        await publisher.publish(f"$queue/{stream}", b"old", 1)
+        connection = await asyncpg.connect(shared_gateway.database_url)
+        async with connection.transaction():
+            for (table,) in await connection.fetch(SEGMENTS):
+                await connection.execute(f"LOCK TABLE howdah.{table}")
+            client.send(Subscribe(1, requests, said))
+            for _ in range(50):
+                await publisher.publish(topic, b"early")
+                assert await publisher.hears_nothing()
+        await connection.close()
+        await client.find(SubAck)
+        await publisher.publish(topic, b"last")
+        payload = b""
+        while payload != b"last":
+            message = await client.expect(Publish)
             assert message.properties.subscription_identifiers == (7,)
+            payload = message.payload
 
 
 async def test_mqtt_3_8_3_3_no_local_keeps_a_clients_own_messages_away(mqtt: Mqtt) -> None:

@@ -376,3 +376,18 @@ def test_every_error_of_the_core_has_its_reason_code() -> None:
     } - {errors.CoreError}
     assert kinds <= set(REASONS)
     assert reason_of(errors.CoreError("unnamed")) is ReasonCode.UNSPECIFIED_ERROR
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest", "username"),
+    [(0x80, b"", None), (0xC0, b"", None), (0xC0, b"\0\3ada", "ada")],
+)
+def test_3_1_lets_a_client_leave_out_what_its_flags_announce(
+    flags: int, rest: bytes, username: str | None
+) -> None:
+    """The remaining length counts more than the flags; later versions want both to agree."""
+    body = bytes((flags | 0x02, 0, 60)) + b"\0\2id" + rest
+    packet = decode(0x10, b"\0\6MQIsdp\3" + body, Version.V31)
+    assert packet == Connect("id", Version.V31, True, 60, username)
+    with pytest.raises(MqttError):
+        decode(0x10, b"\0\4MQTT\4" + body, Version.V311)
