@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LOOKS: Final = 1024  # messages that filters look at in one turn, before others get theirs
 LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
 HIDDEN: Final = 1 << 62
+WAY: Final = 5.0  # seconds from a publisher to a queue, at most, that no message expires on
 WRITE_ALL: Final = 1 << 30  # rows since the last full one: the next one is full
 BROKEN: Final = "a bug: consumer '%s' of queue '%s' ends, and what it had goes back"
 UNDELIVERED: Final = DeliveryFailed("the gateway could not deliver a message; its log says why")
@@ -40,6 +41,7 @@ OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
 
 class Cursor:
     __slots__ = (
+        "_arriving",
         "_came_back",
         "_draining",
         "_due",
@@ -119,6 +121,7 @@ class Cursor:
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
         self._is_due_watched = False
         self._pumping = False
+        self._arriving = HIDDEN  # offsets from here on arrive at this moment
         self.again = False  # the turn may leave something that could be handed out
         self._came_back = 0  # since the policy was told
         self.selections: list[Selection] = []  # of consumers that have a filter
@@ -149,7 +152,7 @@ class Cursor:
 
     def stand_in_line(self, consumer: Consumer) -> None:
         """The consumer has, or may have, credit."""
-        if self.single_active and consumer is not self.active:
+        if not self._is_its_turn(consumer):
             return
         if consumer.credit > 0 and not consumer.is_paused:
             self.line.join(consumer)
@@ -158,7 +161,11 @@ class Cursor:
     @property
     def active(self) -> Consumer | None:
         """With single active consumer: the one that has been here longest."""
-        return self.consumers[0] if self.consumers else None
+        return next((each for each in self.consumers if not each.spec.is_passing), None)
+
+    def _is_its_turn(self, consumer: Consumer) -> bool:
+        """Single active consumer is about those that stay: one may also come for one message."""
+        return not self.single_active or consumer.spec.is_passing or consumer is self.active
 
     def on_pause(self, consumer: Consumer) -> None:
         self.line.leave(consumer)
@@ -195,7 +202,10 @@ class Cursor:
     def arrive(self, entries: list[Entry]) -> None:
         """Committed: these may be handed out now."""
         self.put(entries)
+        if entries:
+            self._arriving = entries[0].offset
         self.pump()
+        self._arriving = HIDDEN
 
     def put(self, entries: list[Entry]) -> None:
         """The same, for whoever pumps later."""
@@ -240,7 +250,7 @@ class Cursor:
                 continue
             selection = consumer.selection
             is_empty = count == 0 if selection is None else selection.is_done
-            is_idle = self.single_active and consumer is not self.active
+            is_idle = not self._is_its_turn(consumer)
             if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
                 consumer.on_drained = None
                 done()
@@ -292,7 +302,11 @@ class Cursor:
         if entry.offset in self.history.begun:
             entry.expires_at = None
             return False
-        return entry.expires_at is not None and entry.expires_at <= now
+        if entry.expires_at is None or entry.expires_at > now:
+            return False
+        # One that arrives and finds somebody waiting is in time, however short its time is: with
+        # none at all it is for those who wait, as in RabbitMQ, and a commit takes a while.
+        return entry.offset < self._arriving or entry.expires_at <= now - WAY
 
     def ask_lease(self, offset: int) -> None:
         if self.lease_asked <= offset and self.journal is not None:
@@ -440,7 +454,7 @@ class Cursor:
         if consumer.replenish:
             consumer.credit += count
             if not consumer.is_waiting and not consumer.is_closed and not consumer.is_paused:
-                if not self.single_active or consumer is self.active:
+                if self._is_its_turn(consumer):
                     self.line.join(consumer)
                 self.again = True
         if consumer.shared is not None:

@@ -76,18 +76,25 @@ def _letter(
         return message, ()
     expires_at = message.expires_at
     now = vhost.house.clock()
+    copies = message.copies
     death = Death(
         queue=queue.name,
         reason=reason,
         time=now,
         exchange=message.exchange,
-        routing_keys=(message.routing_key,),
+        routing_keys=(message.routing_key, *copies),
         expiration_ms=None if expires_at is None else max(0, int((expires_at - now) * 1000)),
     )
-    key = message.routing_key if spec.dead_letter_key is None else spec.dead_letter_key
+    key, keeps_key = message.routing_key, spec.dead_letter_key is None
+    if spec.dead_letter_key is not None:
+        key = spec.dead_letter_key
     letter = message.moved(exchange, key, death)
+    headers = letter.properties.header_map
     try:
-        route = vhost.router.route(exchange, key, letter.properties.header_map, inside=True)
+        if copies and keeps_key:
+            route = vhost.router.route_keys(exchange, (key, *copies), headers, inside=True)
+        else:
+            route = vhost.router.route(exchange, key, headers, inside=True)
     except CoreError as error:
         log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
         return letter, ()

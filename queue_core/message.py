@@ -23,6 +23,7 @@ Scalar = None | bool | int | float | str | bytes | datetime | Decimal | UUID
 Value = Scalar | Sequence["Value"] | Mapping[str, "Value"]
 
 TOPIC_EXCHANGE: Final = "amq.topic"
+COPIES: Final = "CC"  # the header with further routing keys
 
 
 class Properties(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -206,6 +207,18 @@ class Message:
     def size(self) -> int:
         """Bytes that this message answers for in limits and buffers."""
         return len(self.body) + len(self.native)
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """Further keys that it was published with, in a header CC. A dead letter has those that it
+        died with, until a queue sends its letters to a key of its own."""
+        if self.deaths:
+            keys = self.deaths[0].routing_keys
+            return keys[1:] if keys[:1] == (self.routing_key,) else ()
+        found = self.properties.header_map().get(COPIES)
+        if not isinstance(found, list):  # other protocols have no lists there
+            return ()
+        return tuple(key for key in found if isinstance(key, str))
 
     def moved(self, exchange: str, routing_key: str, death: Death) -> Message:
         """This message as it enters a dead-letter exchange: same content, no expiry of its own."""

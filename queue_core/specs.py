@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
+from queue_core.errors import InvalidArgument, NotEquivalent, ResourceLocked, UnsupportedArgument
 
 QUORUM_DELIVERY_LIMIT: Final = 20
 MAX_PRIORITY: Final = 255
@@ -111,7 +111,12 @@ class QueueSpec:
 
     def check_equivalent(self, other: QueueSpec) -> None:
         """Declaring again is fine with the same words, and an error with any other."""
-        for attribute in ("durable", "kind", "exclusive", "auto_delete", "delivery_limit"):
+        if self.exclusive != other.exclusive:  # whose it is comes first, as in RabbitMQ
+            raise ResourceLocked(
+                f"queue '{self.name}' exists with exclusive={_said(self.exclusive)}, declared "
+                f"again with {_said(other.exclusive)}; delete it first or declare it as it is"
+            )
+        for attribute in ("durable", "kind", "auto_delete", "delivery_limit"):
             mine, theirs = getattr(self, attribute), getattr(other, attribute)
             if mine != theirs:
                 raise NotEquivalent(

@@ -56,12 +56,15 @@ class Transaction:
         self._publishes.clear()
         self._settlements.clear()
 
-    async def commit(self) -> None:
+    async def commit(self) -> list[Message]:
         """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
-        queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other."""
+        queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other. Returns
+        those that were routed, and whose queues are all gone by now."""
         publishes, settlements = self._publishes, self._settlements
         self._publishes, self._settlements = [], []
         await self._originals_stored(publishes)
+        publishes, stranded = _still_routed(publishes)
+        self._vhost.house.counters.unroutable += len(stranded)
         appends, live = self._appends(publishes)
         leaving = _leaving(settlements)
         for delivery, outcome in leaving.items():
@@ -73,6 +76,7 @@ class Transaction:
         ending = _Ending(self._vhost, live, leaving, settlements)
         self._vhost.writer.submit(Unit(appends, ending, 0, moves))
         await ending.done
+        return stranded
 
     async def _originals_stored(self, publishes: Publishes) -> None:
         """What a repetition repeats may still be on its way to the disk, and be refused there: then
@@ -115,6 +119,19 @@ class Transaction:
                         log.refuse(entry)
                     raise full(queue)  # type: ignore[arg-type]
         return appends, live
+
+
+def _still_routed(publishes: Publishes) -> tuple[Publishes, list[Message]]:
+    """Without the queues that were deleted since, and the messages that have no other."""
+    kept: Publishes = []
+    stranded: list[Message] = []
+    for message, route in publishes:
+        there = tuple(match for match in route if not match.queue.is_deleted)
+        if there:
+            kept.append((message, there))
+        else:
+            stranded.append(message)
+    return kept, stranded
 
 
 def _leaving(settlements: Settlements) -> dict[Delivery, Outcome]:

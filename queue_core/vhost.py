@@ -426,7 +426,13 @@ class Vhost:
             raise NotSupported(f"stream '{name}' is read by consumers, not by get")
         queue.touch()
         getter = _Getter()
-        spec = ConsumerSpec(credit=1, replenish=False, auto_settle=auto_settle, priority=-(1 << 31))
+        spec = ConsumerSpec(
+            credit=1,
+            replenish=False,
+            auto_settle=auto_settle,
+            is_passing=True,
+            priority=-(1 << 31),
+        )
         consumer = queue.cursor.add_consumer(getter, spec)
         consumer.drain(getter.on_drained)
         try:

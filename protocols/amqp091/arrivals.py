@@ -58,11 +58,15 @@ class Arrivals:
 
     def _take_header(self, arrival: Arrival, payload: bytes) -> None:
         if len(payload) < CONTENT.size + 2:
-            raise Amqp091Error(ReplyCode.SYNTAX_ERROR, "malformed content header")
-        class_id, _, length = CONTENT.unpack_from(payload)
+            raise Amqp091Error(ReplyCode.FRAME_ERROR, "a content header that ends too early")
+        class_id, weight, length = CONTENT.unpack_from(payload)
         if class_id != BASIC:
             raise Amqp091Error(
                 ReplyCode.UNEXPECTED_FRAME, f"a content header of class {class_id} instead of 60"
+            )
+        if weight:
+            raise Amqp091Error(
+                ReplyCode.UNEXPECTED_FRAME, f"a content header with the weight {weight}: it is 0"
             )
         if length > self._longest:
             raise Amqp091Error(

@@ -16,11 +16,13 @@ from protocols.amqp091.frames import OVERHEAD
 from protocols.amqp091.methods import ChannelClose, Method
 from queue_core.consumers import UNLIMITED, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
+from queue_core.message import Message
 from queue_core.outcomes import Verdict
 from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp091.arrivals import Arrival
+    from protocols.amqp091.publishing import Target
     from protocols.amqp091.terms import Terms
 
 log = logging.getLogger(__name__)
@@ -35,13 +37,15 @@ class ChannelState(Enum):
 class Work:
     """A transaction under way: what tx.select began and tx.commit or tx.rollback ends."""
 
-    __slots__ = ("acked", "returns", "size", "transaction")
+    __slots__ = ("acked", "mandatory", "size", "transaction", "unroutable")
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
         self.size = 0  # bytes held until the end
         self.acked: list[tuple[int, Delivery]] = []  # a rollback gives them back to the client
-        self.returns: list[bytes] = []  # mandatory and unroutable, told at commit
+        # Mandatory: they are returned at commit if no queue takes them then.
+        self.mandatory: list[tuple[Message, Target]] = []
+        self.unroutable: list[Message] = []  # of these, those that no queue was bound for
 
 
 class Channel:
@@ -146,7 +150,7 @@ class Channel:
             taken = list(unacked.values())
             unacked.clear()
             return taken
-        if tag > self.delivery_tag or (tag not in unacked and not _is_behind(unacked, tag)):
+        if tag not in unacked:  # as in RabbitMQ, though there may be earlier ones
             raise _unknown_tag(tag)
         tags = []
         for each in unacked:
@@ -212,12 +216,6 @@ class Channel:
         self.unacked.clear()
         if rest:
             self.vhost.settle(rest, verdict)
-
-
-def _is_behind(unacked: dict[int, Delivery], tag: int) -> bool:
-    """Whether an ack up to a tag that was settled already still has something to say."""
-    first = next(iter(unacked), None)
-    return first is not None and first < tag
 
 
 def _unknown_tag(tag: int) -> Amqp091Error:

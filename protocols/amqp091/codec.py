@@ -50,10 +50,10 @@ def method_frame(channel: int, method: Method) -> bytes:
 
 
 def decode_method(payload: bytes) -> Method:
-    """The method that a whole payload holds. Raises 502 where it holds none, 540 where we know
-    none by that number."""
+    """The method that a whole payload holds. Raises 501 where it holds none, as RabbitMQ does, and
+    540 where we know none by that number."""
     if len(payload) < _INDEX.size:
-        raise Amqp091Error(ReplyCode.SYNTAX_ERROR, "a method frame without a method")
+        raise Amqp091Error(ReplyCode.FRAME_ERROR, "a method frame without a method")
     index = _INDEX.unpack_from(payload)[0]
     layout = METHODS.get(index)
     if layout is None:
@@ -63,13 +63,15 @@ def decode_method(payload: bytes) -> Method:
         )
     try:
         values, end = _decode_fields(payload, layout.fields)
+    except Amqp091Error as error:
+        raise Amqp091Error(ReplyCode.FRAME_ERROR, f"{layout.kind.__name__}: {error.text}") from None
     except (IndexError, StructError, UnicodeDecodeError):
         raise Amqp091Error(
-            ReplyCode.SYNTAX_ERROR, f"{layout.kind.__name__} has malformed fields"
+            ReplyCode.FRAME_ERROR, f"{layout.kind.__name__} has malformed fields"
         ) from None
     if end != len(payload):
         raise Amqp091Error(
-            ReplyCode.SYNTAX_ERROR,
+            ReplyCode.FRAME_ERROR,
             f"{layout.kind.__name__} has {len(payload) - end} bytes too many",
         )
     return layout.kind(*values)

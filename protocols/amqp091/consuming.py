@@ -121,7 +121,12 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         shared=None if method.no_ack else channel.shared,
     )
     terms = channel.terms
-    terms.vhost.queue(name, terms.owner)
+    queue = terms.vhost.queue(name, terms.owner)
+    if method.exclusive and queue.spec.single_active_consumer:
+        raise Amqp091Error(
+            ReplyCode.ACCESS_REFUSED,
+            f"queue '{name}' has a single active consumer: consume without exclusive",
+        )
     try:
         consumer = await terms.vhost.consume(name, sink, spec, terms.owner)
     except ResourceLocked as error:  # in somebody's exclusive use, though not his own
@@ -350,19 +355,20 @@ def reject(channel: Channel, method: BasicReject) -> None:
 
 
 def recover(channel: Channel, method: BasicRecover) -> None:
-    _recover(channel, method.requeue)
-    channel.send(BasicRecoverOk())
+    deliveries = _take_all(channel, method.requeue)
+    channel.send(BasicRecoverOk())  # before what is recovered comes again, as RabbitMQ has it
+    channel.vhost.settle(deliveries, RELEASED)
 
 
 def recover_async(channel: Channel, method: BasicRecoverAsync) -> None:
-    _recover(channel, method.requeue)
+    channel.vhost.settle(_take_all(channel, method.requeue), RELEASED)
 
 
-def _recover(channel: Channel, requeue: bool) -> None:
+def _take_all(channel: Channel, requeue: bool) -> list[Delivery]:
     if not requeue:
         raise Amqp091Error(
             ReplyCode.NOT_IMPLEMENTED, "requeue=false: recover with requeue=true instead"
         )
     deliveries: list[Delivery] = list(channel.unacked.values())
     channel.unacked.clear()
-    channel.vhost.settle(deliveries, RELEASED)
+    return deliveries

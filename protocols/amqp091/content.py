@@ -35,7 +35,7 @@ NAMES: Final = (  # in the order of the wire; the first has flag bit 15
 OCTETS: Final = frozenset(("delivery_mode", "priority"))
 PERSISTENT: Final = 2
 TRANSIENT: Final = 1
-MAX_EXPIRATION_MS: Final = (1 << 32) - 1
+MAX_EXPIRATION_MS: Final = 10 * 365 * 86_400_000  # as of a queue's x-message-ttl
 MAX_DELAY_MS: Final = (1 << 32) - 1
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 PUBLISHER: Final = "x-publisher-id"
@@ -151,7 +151,7 @@ class Facts:
         contents = decode_properties(native)
         headers = contents.get("headers") or {}
         assert isinstance(headers, dict)
-        self.durable = is_persistent(contents.get("delivery_mode"))
+        self.durable = is_persistent(_mode(contents.get("delivery_mode")))
         self.priority: int | None = contents.get("priority")  # type: ignore[assignment]
         self.expiration = expiration_seconds(contents.get("expiration"))  # seconds
         self.delay = _delay(headers.get("x-delay"))  # seconds
@@ -188,6 +188,15 @@ def facts_of(native: bytes) -> Facts:
     return facts
 
 
+def _mode(mode: object) -> object:
+    if mode in (None, TRANSIENT, PERSISTENT):
+        return mode
+    raise Amqp091Error(
+        ReplyCode.PRECONDITION_FAILED,
+        f"invalid delivery mode {mode}: write {TRANSIENT} (transient) or {PERSISTENT} (persistent)",
+    )
+
+
 def is_persistent(mode: object) -> bool:
     return mode == PERSISTENT
 
@@ -217,11 +226,12 @@ def _delay(value: object) -> float | None:
 
 
 def _keys(headers: Mapping[str, object], name: str) -> tuple[str, ...]:
-    keys = headers.get(name)
-    if keys is None:
+    """As in RabbitMQ, what stands among them and is no text is no key."""
+    if name not in headers:
         return ()
-    if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
-        return tuple(keys)
+    keys = headers[name]
+    if isinstance(keys, list):
+        return tuple(key for key in keys if isinstance(key, str))
     raise Amqp091Error(
         ReplyCode.PRECONDITION_FAILED,
         f"invalid header {name}: it must be an array of routing keys",

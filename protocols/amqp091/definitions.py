@@ -125,6 +125,9 @@ def _require_source(terms: Terms, exchange: str, key: str) -> None:
 async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
     terms, vhost = channel.terms, channel.vhost
     name = method.queue
+    if method.passive and name == DIRECT_REPLY_TO:  # is there for everybody
+        channel.send(QueueDeclareOk(name, 0, 1))
+        return
     if method.passive:  # an empty name is that of no queue here, as RabbitMQ reads it
         if not (name.startswith(f"{DIRECT_REPLY_TO}.") and name in vhost.queues):
             vhost.queue(name, terms.owner)

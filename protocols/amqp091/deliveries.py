@@ -16,7 +16,7 @@ from protocols.amqp091.frames import BODY, FRAME_END, FRAME_START, HEADER, METHO
 from protocols.amqp091.methods import BasicDeliver, Method
 from protocols.amqp091.properties import fitting, native_of
 from queue_core.consumers import Delivery
-from queue_core.message import Death, Message
+from queue_core.message import COPIES, Death, Message
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +109,8 @@ def properties_of(message: Message, now: float) -> bytes:
     contents = decode_properties(native)
     expiration = contents.pop("expiration", None)
     headers = dict(contents.get("headers") or {})  # type: ignore[call-overload]
+    if not message.copies:  # a queue's own dead-letter key has ended them
+        headers.pop(COPIES, None)
     headers.update(_death_headers(message.deaths, expiration))
     contents["headers"] = headers
     return encode_properties(contents)

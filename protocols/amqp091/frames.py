@@ -53,7 +53,7 @@ def split(buffer: bytes, position: int, frame_max: int) -> Frame | None:
     kind, channel, size = FRAME_START.unpack_from(buffer, position)
     if kind not in KINDS:
         raise _unknown(kind)
-    if size > frame_max - OVERHEAD:
+    if size > frame_max:  # as RabbitMQ: some clients forget the 8 bytes around a payload
         raise FrameError(
             f"a frame of {size + OVERHEAD} bytes; {frame_max} is the negotiated maximum, which the "
             "headers of a message must fit into"

@@ -192,7 +192,7 @@ class Machine:
         Measured on publishes of 100 bytes: 1.6 us each where one is like the one before, 2.7 us
         where not, 18 us through `_frame`."""
         buffer, position = self._buffer, self._position
-        end, limit = len(buffer), self.tuning.frame_max - OVERHEAD
+        end, limit = len(buffer), self.tuning.frame_max  # of a payload: see `split`
         longest = min(limit, self._settings.max_message_size)
         channels, targets, stamp = self.channels, self._targets, self._stamp
         while self.state is State.OPEN and end - position >= _LEAST:
@@ -211,7 +211,7 @@ class Machine:
                 channel = channels.get(number)
                 if index == _PUBLISH and channel is not None and end - stop > 20:
                     header = stop + 1
-                    kind, also, size, class_id, _, length = _CONTENT_START.unpack_from(
+                    kind, also, size, class_id, weight, length = _CONTENT_START.unpack_from(
                         buffer, header
                     )
                     body = header + 7 + size + 1
@@ -220,6 +220,7 @@ class Machine:
                         kind == HEADER
                         and also == number
                         and class_id == BASIC
+                        and not weight
                         and length <= longest
                         and size <= limit
                         and after <= end
@@ -301,11 +302,13 @@ class Machine:
 
     def _frame(self, frame: Frame) -> Command | None:
         if frame.kind == HEARTBEAT:
+            if frame.start != frame.end:
+                raise Amqp091Error(ReplyCode.FRAME_ERROR, "a heartbeat with a payload")
             if frame.channel != 0:
-                raise Amqp091Error(ReplyCode.FRAME_ERROR, "a heartbeat on a channel")
+                raise Amqp091Error(ReplyCode.UNEXPECTED_FRAME, "a heartbeat on a channel")
             return None
         payload = self._buffer[frame.start : frame.end]
-        if frame.kind == METHOD:
+        if frame.kind == METHOD and len(payload) >= 4:
             self._index = int.from_bytes(payload[:4])
         if self.state is State.CLOSING:
             self._await_close_ok(frame, payload)
@@ -496,7 +499,7 @@ class Machine:
     def _content(self, frame: Frame, payload: bytes) -> None:
         channel = self.channels.get(frame.channel)
         if channel is None:
-            raise Amqp091Error(ReplyCode.CHANNEL_ERROR, "content on a channel that is not open")
+            raise Amqp091Error(ReplyCode.UNEXPECTED_FRAME, "content on a channel that is not open")
         if channel.state is ChannelState.CLOSING:
             return
         self._index = 0 if channel.arrival is None else BasicPublish.index

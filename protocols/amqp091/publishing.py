@@ -254,16 +254,21 @@ def _publish_in_work(
             f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "
             "commit earlier",
         )
-    if not work.transaction.publish(message, extra_keys) and target.mandatory:
-        work.returns.append(_return(channel, target, message))
+    is_routed = work.transaction.publish(message, extra_keys)
+    if target.mandatory:
+        work.mandatory.append((message, target))
+        if not is_routed:
+            work.unroutable.append(message)
 
 
 async def commit(channel: Channel, method: TxCommit) -> None:
     work = _work(channel)
-    await work.transaction.commit()
+    stranded = await work.transaction.commit()
     channel.work = Work(channel.vhost.transaction())
-    for each in work.returns:
-        channel.output.write(each)
+    lost = {id(message) for message in (*work.unroutable, *stranded)}
+    for message, target in work.mandatory:
+        if id(message) in lost:
+            channel.output.write(_return(channel, target, message))
     channel.send(TxCommitOk())
 
 

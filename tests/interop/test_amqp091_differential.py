@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.gateway_process import GatewayProcess
+from tests.interop.amqp091_border_scripts import BORDER_SCRIPTS
 from tests.interop.amqp091_flow_scripts import FLOW_SCRIPTS
 from tests.interop.amqp091_script import Script, answers_to
 from tests.interop.amqp091_scripts import SCRIPTS
 from tests.interop.rabbitmq_server import rabbitmq
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
-ALL = [*SCRIPTS, *FLOW_SCRIPTS]
+ALL = [*SCRIPTS, *FLOW_SCRIPTS, *BORDER_SCRIPTS]
 DIFFERENCES = sorted({s.difference for script in ALL for s in script.steps if s.difference})
 
 

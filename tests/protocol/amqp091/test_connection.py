@@ -226,7 +226,7 @@ async def test_a_clean_close_is_answered_before_the_socket_ends() -> None:
 async def test_an_oversize_frame_before_tuning_is_refused() -> None:
     async with listening() as listener:
         client = await listener.client()
-        client.send(PROTOCOL_HEADER, b"\x01\0\0\0\0\x10\0")
+        client.send(PROTOCOL_HEADER, b"\x01\0\0\0\0\x10\x01")
         await client.hear()
         refusal = await client.hear()
         assert isinstance(refusal, ConnectionClose)

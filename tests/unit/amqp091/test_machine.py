@@ -242,16 +242,26 @@ BAD_FRAMES = [
     pytest.param(frame(1, 1, b"")[:-1] + b"\0", 501, id="wrong end"),
     pytest.param(b"\x09\0\0", 501, id="unknown type"),
     pytest.param(b"\x03\0\x01\xff\xff\xff\xff", 501, id="too large"),
-    pytest.param(frame(1, 1, b"\0\x32"), 502, id="half a method id"),
-    pytest.param(frame(1, 1, bytes.fromhex("0032000a00")), 502, id="half a method"),
+    pytest.param(frame(1, 1, b"\0\x32"), 501, id="half a method id"),
+    pytest.param(frame(1, 1, bytes.fromhex("0032000a00")), 501, id="half a method"),
     pytest.param(frame(1, 1, bytes.fromhex("00630001")), 540, id="unknown class"),
     pytest.param(frame(2, 1, bytes(14)), 505, id="header nobody announced"),
     pytest.param(frame(3, 1, b"x"), 505, id="body nobody announced"),
-    pytest.param(frame(3, 7, b"x"), 504, id="body on a closed channel"),
+    pytest.param(frame(3, 7, b"x"), 505, id="body on a closed channel"),
     pytest.param(frame(3, 0, b"x"), 505, id="content on channel 0"),
-    pytest.param(frame(8, 1, b""), 501, id="heartbeat on a channel"),
+    pytest.param(frame(8, 1, b""), 505, id="heartbeat on a channel"),
+    pytest.param(frame(8, 0, b"x"), 501, id="heartbeat with a payload"),
     pytest.param(
         method_frame(1, BasicPublish(0, "", "q")) + frame(2, 1, bytes(14)), 505, id="wrong class"
+    ),
+    pytest.param(
+        method_frame(1, BasicPublish(0, "", "q"))
+        + frame(2, 1, bytes.fromhex("003c000100000000000000000000")),
+        505,
+        id="a weight",
+    ),
+    pytest.param(
+        method_frame(1, BasicPublish(0, "", "q")) + frame(2, 1, bytes(4)), 501, id="half a header"
     ),
     pytest.param(
         method_frame(1, BasicPublish(0, "", "q"))

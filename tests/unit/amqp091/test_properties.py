@@ -121,10 +121,20 @@ def test_nobody_can_say_for_the_gateway_who_published() -> None:
     assert decode_properties(found.native) == {}
 
 
-@pytest.mark.parametrize("keys", ["a", ["a", 1], {"a": 1}])
+@pytest.mark.parametrize("keys", ["a", {"a": 1}, None])
 def test_cc_must_be_an_array_of_keys(keys: object) -> None:
     with pytest.raises(Amqp091Error, match="invalid header CC"):
         facts(headers={"CC": keys})
+
+
+def test_what_is_no_text_is_no_key() -> None:
+    assert facts(headers={"CC": ["a", 1, b"\xff"]}).extra_keys == ("a",)
+
+
+@pytest.mark.parametrize("mode", [0, 3, 255])
+def test_a_delivery_mode_is_one_or_two(mode: int) -> None:
+    with pytest.raises(Amqp091Error, match=f"invalid delivery mode {mode}"):
+        facts(delivery_mode=mode)
 
 
 def test_canonical_properties_are_read_from_the_wire() -> None:
