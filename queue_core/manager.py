@@ -118,7 +118,7 @@ class Manager:
         try:
             await manager._start()
         except BaseException:
-            await manager._database.abandon()
+            await manager.writer.close()
             raise
         return manager
 
