@@ -3,9 +3,10 @@ many rows in one statement, as arrays."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -16,19 +17,31 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
 from queue_core.errors import InvalidArgument, StoreUnavailable
+from queue_core.store.complaints import Complaints
+
+# Data out of range, one row twice in a statement, and what is too large for an index or a row: the
+# same would fail again, and whoever is written along with it has nothing to do with it.
+ABOUT_VALUES: Final = ("21", "22", "54")
+# A DBA's doing, until he undoes it: no right, no table, no function, no schema.
+TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
+
+log = logging.getLogger(__name__)
+complaints = Complaints(log)
 
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Committed when the block ends. A database out of reach is StoreUnavailable, a value that it
-    cannot hold InvalidArgument; a broken constraint or statement is our own mistake, and stays
-    what it is."""
+    """Committed when the block ends. A database out of reach, or in which somebody has taken rights
+    or tables away, is StoreUnavailable, a value that it cannot hold InvalidArgument; a broken
+    constraint or statement is our own mistake, and stays what it is."""
     try:
         async with engine.begin() as connection:
             yield connection
-    except (IntegrityError, ProgrammingError):
+    except IntegrityError:
         raise
     except DBAPIError as error:
+        if isinstance(error, ProgrammingError) and _state(error) not in TAKEN_AWAY:
+            raise
         if _is_about_a_value(error):
             raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
         raise _unavailable(error) from error
@@ -37,21 +50,23 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def _is_about_a_value(error: DBAPIError) -> bool:
-    """Class 22 of PostgreSQL's, most of which SQLAlchemy has no name for; the driver itself refuses
-    text that is no Unicode."""
-    given = error.orig
-    state = getattr(given, "sqlstate", None) or ""
+    """Most of these classes SQLAlchemy has no name for; the driver itself refuses text that is no
+    Unicode."""
     return (
         isinstance(error, DataError)
-        or state.startswith("22")
-        or isinstance(getattr(given, "__cause__", None), ValueError)
+        or _state(error).startswith(ABOUT_VALUES)
+        or isinstance(getattr(error.orig, "__cause__", None), ValueError)
     )
+
+
+def _state(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the database cannot be reached; try again later: {_first_line(error)}"
-    )
+    reason = _first_line(error)
+    complaints.warn("definitions, sessions and the like cannot be read or written: %s", reason)
+    return StoreUnavailable(f"the database cannot do this now; try again later: {reason}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from queue_core.counters import Counters
 from queue_core.errors import StoreUnavailable
 from queue_core.store.checkpoint import Checkpoint
 from queue_core.store.commands import Commands
+from queue_core.store.complaints import Complaints
 from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.maintenance import Maintenance
@@ -77,6 +79,8 @@ class Database:
         self._book = book
         self._counters = counters
         self._clock = clock
+        self._complain = Complaints(log).warn
+        self._held = AsyncExitStack()  # connections that a start in vain has to let go
         self.engine: AsyncEngine
         self.definitions: DefinitionStore
         self.queues: QueueStore
@@ -98,6 +102,7 @@ class Database:
             init=keep_alive,
             server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
         )
+        self._held.callback(self._pool.terminate)
 
         async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
             """As asyncpg reads the url, sslmode, several hosts and all; SQLAlchemy would not."""
@@ -113,6 +118,7 @@ class Database:
             max_overflow=2,
             pool_pre_ping=True,
         )
+        self._held.push_async_callback(self.engine.dispose)
         self._reader = Reader(self._pool, self.forms, self._counters)
         self.definitions = DefinitionStore(self.engine)
         self.queues = QueueStore(self.definitions, self._reader)
@@ -149,7 +155,10 @@ class Database:
         await self.writer.uncongested()
         alarm = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_silence)
         try:
-            async with Reachable(), self._pool.acquire() as connection:
+            async with (
+                Reachable(self._complain, "the outbox waits"),
+                self._pool.acquire() as connection,
+            ):
                 drained = await self._outbox.drain(connection, self._clock())
                 await self._commands.run_open(connection)
             if drained:
@@ -168,8 +177,13 @@ class Database:
 
     async def keep_up(self) -> None:
         """What time brings: segments and generations that are not needed any more."""
-        async with Reachable():
+        async with Reachable(self._complain, "old segments stay"):
             await self._maintenance.run_once()
+
+    async def abandon(self) -> None:
+        """The start failed: whatever it had, others may need."""
+        await self.writer.close()
+        await self._held.aclose()
 
     async def close(self) -> None:
         """Writes what is there, and lets the database go."""
@@ -184,11 +198,17 @@ class Database:
 
 
 class Reachable:
-    """A database that is away is one error here, whatever the driver calls it."""
+    """A database that is away is one error here, whatever the driver calls it. It is said aloud:
+    the writer may be well, and this alone be what the gateway has no right to, or no table for."""
+
+    def __init__(self, complain: Callable[..., None], consequence: str) -> None:
+        self._complain = complain
+        self._consequence = consequence
 
     async def __aenter__(self) -> None:
         return None
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, AWAY):
+            self._complain("%s: %s; it is tried again", self._consequence, error)
             raise StoreUnavailable(f"the database is out of reach: {error}") from error

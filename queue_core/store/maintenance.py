@@ -18,6 +18,7 @@ from queue_core.counters import Counters
 from queue_core.log import Log
 from queue_core.queues import ClassicQueue
 from queue_core.store import statements
+from queue_core.store.complaints import Complaints
 from queue_core.store.rows import NARROW, RICH
 from queue_core.store.segments import Segment, SegmentBook
 from queue_core.store.stored import QueueStore
@@ -75,6 +76,7 @@ class Maintenance:
         self._queues = queues
         self._counters = counters
         self._clock = clock
+        self._complain = Complaints(log).warn
         self._activity: dict[int, tuple[int, int]] = {}
         self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
@@ -97,7 +99,21 @@ class Maintenance:
                 self._rounds_left = 0
             for segment in sealed:
                 if not self._rounds_left and segment.id not in waiting:
-                    await self._consider(connection, segment, logs_in.get(segment.id, []))
+                    await self._try(connection, segment, logs_in.get(segment.id, []))
+
+    async def _try(
+        self,
+        connection: asyncpg.pool.PoolConnectionProxy,
+        segment: Segment,
+        queues: list[ClassicQueue | StreamQueue],
+    ) -> None:
+        """What is wrong with one segment does not keep the others, or the disk would fill up."""
+        try:
+            await self._consider(connection, segment, queues)
+        except asyncpg.PostgresError as error:
+            if connection.is_closed():
+                raise
+            self._complain("segment %d stays: %s; it is tried again", segment.id, error)
 
     async def _close_abandoned(self) -> None:
         """The open segments of streams that were deleted: nobody will write to them any more, once

@@ -31,6 +31,14 @@ KEEPALIVE: Final = """
     SET tcp_user_timeout = '25s';
 """
 
+# Limits that a DBA sets for people: a batch that is cut off would be tried again, and cut off
+# again, and nobody's messages be written meanwhile. (Not every server has all of these.)
+PATIENCE: Final = """
+    SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN (
+        'statement_timeout', 'lock_timeout', 'transaction_timeout',
+        'idle_in_transaction_session_timeout', 'idle_session_timeout')
+"""
+
 # What the driver says while the database is away. The last one is its word for a session that the
 # server ended between two statements.
 AWAY: Final = (
@@ -84,6 +92,7 @@ class Owner:
         try:
             await keep_alive(connection)
             await connection.execute(KEEPALIVE)
+            await connection.execute(PATIENCE)
             await self._lock(connection)
             await self._check_epoch(connection)
             if self._epoch is None:
@@ -137,5 +146,9 @@ async def persist(
         except (*AWAY, DatabaseInUse) as error:
             count += 1
             if count in (1, 10) or count % 60 == 0:
-                log.warning("database out of reach (%s): %s", type(error).__name__, error)
+                log.warning(
+                    "nothing can be written (%s): %s; it is tried again until it gets through",
+                    type(error).__name__,
+                    error,
+                )
             await pause(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
 from typing import Any, Final
 
 import asyncpg
@@ -13,6 +14,7 @@ from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.log import Log
 from queue_core.message import utc
+from queue_core.store.complaints import Complaints
 from queue_core.store.ownership import AWAY
 from queue_core.store.rows import READ, Forms, entries_from_rows
 
@@ -24,6 +26,7 @@ Amendments = dict[int, tuple[int, bytes | None]]
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
 CHUNK_BYTES: Final = 8 * 1024 * 1024  # read back at once: small messages may be followed by large
 SLICE: Final = 500  # rows made into entries in one turn of the event loop
+DROPS: Final = 20  # segments that may be dropped while somebody reads from them
 RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
@@ -70,6 +73,7 @@ class Reader:
         self._forms = forms
         self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
+        self.complain = Complaints(log).warn
 
     def source(self, each: Log) -> LogSource:
         return LogSource(self, each)
@@ -212,16 +216,32 @@ class LogSource:
         read: Callable[[], Coroutine[Any, Any, list[Entry]]],
         done: Callable[[list[Entry]], None],
     ) -> None:
-        while True:
+        for tries in count():
             try:
                 entries = await read()
                 break
-            except asyncpg.UndefinedTableError:
-                # the segment was dropped just now, and what was left in it moved on
-                await asyncio.sleep(0.01)
+            except asyncpg.UndefinedTableError as error:
+                if tries < DROPS:
+                    # the segment was dropped just now, and what was left in it moved on
+                    await asyncio.sleep(0.01)
+                    continue
+                self._reader.complain(
+                    "cannot read back from queue %s: %s; if somebody dropped the table, restore it",
+                    self._log.queue_id,
+                    error,
+                )
             except AWAY as error:
-                log.warning("cannot read back from queue %s: %s", self._log.queue_id, error)
-                await asyncio.sleep(RETRY)
+                self._reader.complain(
+                    "cannot read back from queue %s: %s", self._log.queue_id, error
+                )
+            except Exception as error:  # a bug: the queue waits, and everybody hears of it
+                self._reader.complain(
+                    "a bug: what is in queue %s cannot be read: %r",
+                    self._log.queue_id,
+                    error,
+                    exc_info=True,
+                )
+            await asyncio.sleep(RETRY)
         for entry in entries if self.delays else ():
             # not popped: a consumer with a filter may read it, too, and before all others
             entry.not_before = self.delays.get(entry.offset, entry.not_before)

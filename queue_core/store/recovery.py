@@ -11,6 +11,7 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.errors import StoreUnavailable
 from queue_core.settled import Settled
 from queue_core.store import statements
 from queue_core.store.segments import Segment
@@ -104,7 +105,7 @@ async def recover(connection: asyncpg.Connection) -> Recovered:
     segments = [_segment(row) for row in await connection.fetch(SEGMENTS)]
     found = Recovered(generation, next_seq, segments)
     for segment in segments:
-        rows = await connection.fetch(spans_statement(segment.id))
+        rows = await _spans(connection, segment.id)
         for row in rows:
             spans = found.spans.setdefault(row["queue_id"], {})
             spans[segment.id] = (row["first"], row["last"])
@@ -117,6 +118,16 @@ async def recover(connection: asyncpg.Connection) -> Recovered:
         seen = found.seen_ids.setdefault(row["queue_id"], {})
         seen[row["message_id"]] = row["seen_at"].timestamp()
     return found
+
+
+async def _spans(connection: asyncpg.Connection, segment: int) -> list[asyncpg.Record]:
+    try:
+        return await connection.fetch(spans_statement(segment))
+    except asyncpg.UndefinedTableError as error:
+        raise StoreUnavailable(
+            f"segment {segment} has lost a table: {error}; restore it, or give up what was in it "
+            f"with SELECT howdah.drop_segment({segment})"
+        ) from error
 
 
 def _segment(row: asyncpg.Record) -> Segment:
