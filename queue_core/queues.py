@@ -102,8 +102,16 @@ class CompetingQueue:
         self._is_idle_watched = False
         self.touch()
 
-    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
-        """A message was routed here. False: the queue is full, and refuses it."""
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        """A message was routed here. False: the queue is full, and refuses it. `stays`: where it
+        comes from, if it is refused; then it is no dead letter."""
         raise TypeError("a queue says where its messages go")
 
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
@@ -310,7 +318,14 @@ class EphemeralQueue(CompetingQueue):
             ack_timeout=spec.ack_timeout,
         )
 
-    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
         cursor = self.cursor
         consumers = cursor.consumers
         if len(consumers) == 1 and message.not_before is None:
@@ -331,7 +346,7 @@ class EphemeralQueue(CompetingQueue):
                 except Exception as error:
                     cursor.end_broken(consumer, error)
                 return True
-        return self._keep(message, options)
+        return self._keep(message, options, stays=stays)
 
     @property
     def takes_runs(self) -> bool:
@@ -386,10 +401,10 @@ class EphemeralQueue(CompetingQueue):
         ready, delayed = self.cursor.ready, self.cursor.delayed
         return ready.bytes + delayed.bytes + (ready.count() + len(delayed)) * ENTRY_OVERHEAD
 
-    def _keep(self, message: Message, options: tuple[object, ...]) -> bool:
+    def _keep(self, message: Message, options: tuple[object, ...], *, stays: bool) -> bool:
         spec = self.spec
         if self.refuses():
-            if spec.overflow is Overflow.REJECT_PUBLISH_DLX:
+            if spec.overflow is Overflow.REJECT_PUBLISH_DLX and not stays:
                 self.house.undertaker.bury_newcomer(self, message)
             self.house.counters.refused_full += 1
             return False
@@ -487,7 +502,6 @@ class ClassicQueue(CompetingQueue):
         *,
         stays: bool = False,
     ) -> bool:
-        """`stays`: where it comes from, if it is refused; so it is no dead letter then."""
         if self.wants is not None and not self.wants(message, options):
             return True
         window = (

@@ -60,7 +60,15 @@ class StreamQueue:
         self._leases = leases or {}
         self._cursors: dict[str, Cursor] = {}
 
-    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        """Always: a stream that is too long loses its oldest."""
         entry = Entry(message, options or None, not_before=message.not_before)
         self.log.pending += 1
         appends.append((self.log, entry))

@@ -67,7 +67,14 @@ class LiveQueue(EphemeralQueue):
         super().__init__(spec, house)
         self.has_stored = False
 
-    def take(self, message: Message, options: tuple[object, ...], appends: Appends) -> bool:
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
         if self.has_stored and is_worth_storing(message, options):
             return True
-        return super().take(message, options, appends)
+        return super().take(message, options, appends, stays=stays)

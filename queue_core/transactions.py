@@ -13,7 +13,7 @@ from queue_core.dedup import Window
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import Outcome, Verdict
-from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue, full
+from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, full
 from queue_core.units import Unit
 
 if TYPE_CHECKING:
@@ -110,10 +110,8 @@ class Transaction:
                     is_taken = not queue.refuses(count, size)
                     coming[queue] = (count + 1, size + message.size())
                     live.append((queue, message, options))
-                elif isinstance(queue, ClassicQueue):
-                    is_taken = queue.take(message, options, appends, stays=True)
                 else:
-                    is_taken = queue.take(message, options, appends)
+                    is_taken = queue.take(message, options, appends, stays=True)
                 if not is_taken:
                     for log, entry in appends:
                         log.refuse(entry)

@@ -174,7 +174,7 @@ class Commands:
         appends: Appends = []
         deaths = entry.message.deaths
         target = vhost.queues.get(deaths[0].queue) if deaths else None
-        if target is None or not target.take(revived(entry.message), (), appends):
+        if target is None or not target.take(revived(entry.message), (), appends, stays=True):
             cursor.take_back(entry)
             return False
         vhost.writer.submit(Unit(appends, moves=[(cursor, entry)]))

@@ -41,6 +41,8 @@ class Machine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.house = House(self.url, settings=self.house_settings)
         self.run(self.house.open())
+        for name in list(self.house.vhost.queues):  # of an example that was given up
+            self.run(self.house.vhost.delete_queue(name))
         self.lives = self.most_lives
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

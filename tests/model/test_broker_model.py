@@ -68,13 +68,12 @@ class BrokerMachine(Machine):
         return f"{name}-{self.number}" if name else ""
 
     @initialize(
-        queues=st.sets(queue_names, min_size=3),
         bound=st.lists(
             st.tuples(exchange_names, queue_names, st.sampled_from(PATTERNS)), max_size=6
         ),
     )
-    def begin(self, queues: set[str], bound: list[tuple[str, str, str]]) -> None:
-        for queue in sorted(queues):
+    def begin(self, bound: list[tuple[str, str, str]]) -> None:
+        for queue in sorted(QUEUES):
             self.declare_queue(queue)
         for exchange, queue, key in bound:
             self.declare_exchange(exchange, "topic", None, True, False)
@@ -86,7 +85,35 @@ class BrokerMachine(Machine):
 
     # --- definitions
 
-    @rule(name=queue_names)
+    @rule(
+        change=st.one_of(
+            st.tuples(st.just("declare_queue"), queue_names),
+            st.tuples(st.just("delete_queue"), queue_names),
+            st.tuples(
+                st.just("declare_exchange"),
+                exchange_names,
+                st.sampled_from(["direct", "fanout", "topic"]),
+                st.one_of(st.none(), exchange_names),
+                st.booleans(),
+                st.booleans(),
+            ),
+            st.tuples(st.just("delete_exchange"), exchange_names),
+            st.tuples(
+                st.just("bind"),
+                exchange_names,
+                st.booleans(),
+                queue_names,
+                exchange_names,
+                st.sampled_from(PATTERNS),
+            ),
+            st.tuples(st.just("unbind"), st.integers(0, 9)),
+        )
+    )
+    def define(self, change: tuple[str, ...]) -> None:
+        """One rule for all: messages shall come more often than changes."""
+        name, *arguments = change
+        getattr(self, name)(*arguments)
+
     def declare_queue(self, name: str) -> None:
         rules = QUEUES[name]
         words = {
@@ -105,8 +132,6 @@ class BrokerMachine(Machine):
         self.model.declare(name, rules)
         self.meet()
 
-    @precondition(lambda self: self.model.queues)
-    @rule(name=queue_names)
     def delete_queue(self, name: str) -> None:
         if name in self.model.queues:
             count = self.run(self.house.vhost.delete_queue(self.name(name)))
@@ -114,13 +139,6 @@ class BrokerMachine(Machine):
             self.model.delete(name)
             self.meet()
 
-    @rule(
-        name=exchange_names,
-        kind=st.sampled_from(["direct", "fanout", "topic"]),
-        alternate=st.one_of(st.none(), exchange_names),
-        is_durable=st.booleans(),
-        auto_deletes=st.booleans(),
-    )
     def declare_exchange(
         self, name: str, kind: str, alternate: str | None, is_durable: bool, auto_deletes: bool
     ) -> None:
@@ -133,20 +151,12 @@ class BrokerMachine(Machine):
         self.run(self.house.vhost.declare_exchange(spec))
         self.model.exchanges[name] = Exchange(kind, alternate, is_durable, auto_deletes)
 
-    @rule(name=exchange_names)
     def delete_exchange(self, name: str) -> None:
         if name in self.model.exchanges:
             self.run(self.house.vhost.delete_exchange(self.name(name)))
             self.model.delete_exchange(name)
             self.meet()
 
-    @rule(
-        source=exchange_names,
-        to_exchange=st.booleans(),
-        queue=queue_names,
-        exchange=exchange_names,
-        key=st.sampled_from(PATTERNS),
-    )
     def bind(self, source: str, to_exchange: bool, queue: str, exchange: str, key: str) -> None:
         binding = Binding(source, to_exchange, exchange if to_exchange else queue, key)
         if self._has_ends(binding):
@@ -155,9 +165,9 @@ class BrokerMachine(Machine):
             if binding not in self.model.bindings:
                 self.model.bindings.append(binding)
 
-    @precondition(lambda self: self.model.bindings)
-    @rule(which=st.integers(0, 9))
     def unbind(self, which: int) -> None:
+        if not self.model.bindings:
+            return
         binding = self.model.bindings[which % len(self.model.bindings)]
         destination = self._destination(binding)
         assert self.run(
@@ -189,9 +199,12 @@ class BrokerMachine(Machine):
             properties=None if message_id is None else Properties(message_id=message_id),
         )
 
-    @rule(address=addresses, message_id=st.sampled_from([None, None, "m"]))
-    def publish(self, address: tuple[str, str], message_id: str | None) -> None:
-        letter = self._letter(address, message_id)
+    @rule(address=addresses, message_id=st.sampled_from([None, None, "m"]), count=st.integers(1, 3))
+    def publish(self, address: tuple[str, str], message_id: str | None, count: int) -> None:
+        for _ in range(count):
+            self._publish(self._letter(address, message_id))
+
+    def _publish(self, letter: Letter) -> None:
         if letter.exchange and letter.exchange not in self.model.exchanges:
             with pytest.raises(ExchangeNotFound):
                 self.call(lambda: self.house.vhost.publish(self._message(letter)))
@@ -204,13 +217,16 @@ class BrokerMachine(Machine):
         )
         self.meet()
 
-    @rule(name=queue_names, verdict=st.sampled_from(sorted(VERDICTS)))
-    def get(self, name: str, verdict: str) -> None:
-        if (found := self._get(name)) is not None:
-            delivery, held = found
-            self.call(lambda: self.house.vhost.settle([delivery], VERDICTS[verdict]))
-            self.model.settle(name, held, verdict)
-            self.meet()
+    @rule(name=queue_names, verdict=st.sampled_from(sorted(VERDICTS)), count=st.integers(1, 3))
+    def get(self, name: str, verdict: str, count: int) -> None:
+        for _ in range(count):
+            if (found := self._get(name)) is not None:
+                self._settle(name, *found, verdict)
+
+    def _settle(self, name: str, delivery: Delivery, held: Held, verdict: str) -> None:
+        self.call(lambda: self.house.vhost.settle([delivery], VERDICTS[verdict]))
+        self.model.settle(name, held, verdict)
+        self.meet()
 
     def _get(self, name: str) -> tuple[Delivery, Held] | None:
         if name not in self.model.queues:

@@ -9,7 +9,8 @@ from queue_core.errors import QueueFull
 from queue_core.message import Message
 from queue_core.outcomes import RELEASED, Outcome, Published, Verdict
 from queue_core.store import writer
-from tests.store.managers import KINDS, House, bodies, declare
+from queue_core.store.operations import Operations, connect
+from tests.store.managers import KINDS, PATIENCE, House, bodies, declare
 
 
 def message(body: bytes, queue: str = "q", **more: object) -> Message:
@@ -105,3 +106,26 @@ async def test_flags_are_kept_though_the_journal_starts_again_with_the_last_word
     assert house.manager.writer.generation > generation
     (again,) = await house.drain()
     assert again.redelivered
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_dead_letter_that_its_full_queue_refuses_stays_one_letter(
+    house: House, kind: str
+) -> None:
+    await house.queue("dead")
+    await declare(
+        house,
+        kind,
+        max_length=1,
+        overflow="reject-publish-dlx",
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+    )
+    house.put("q", b"1", b"2")
+    await house.flushed()
+    connection = await connect(house.url, "howdah model")
+    operations = Operations(connection)
+    number = await operations.redrive("/", "dead", "true")
+    assert await operations.outcome(number, PATIENCE) == {"moved": 0, "left": 1}
+    await connection.close()
+    assert bodies(await house.drain("dead")) == [b"2"]

@@ -22,6 +22,7 @@ from tests.model.plain_stream import Group, PlainStream, Reading
 from tests.store.managers import BRISK, Inbox
 
 LENGTH, BYTES, AGE = 4, 150_000, 20
+ON_DISK = 50_000  # bytes of tables and indexes around a few messages
 KINDS: dict[str, dict[str, object]] = {
     "whole": {},
     "short": {"x-max-length": LENGTH},
@@ -233,7 +234,9 @@ class StreamMachine(Machine):
             case "short":
                 return len(left) >= LENGTH
             case "small":
-                return sum(len(body) for body, _ in left) >= BYTES
+                # what was open at a restart is measured by its size on disk
+                slack = (self.most_lives - self.lives) * ON_DISK
+                return sum(len(body) for body, _ in left) >= BYTES - slack
             case "young":
                 return self.model.log[offset][1] < self.now - AGE
             case _:
@@ -257,6 +260,7 @@ class StreamMachine(Machine):
             reader.consumer.pause()
         for reader in self.readers:
             self.house.vhost.end_consumer(reader.consumer, RELEASED)
+        self.house.vhost.settle(list(self.orphans), RELEASED)
 
     # --- what always holds
 
