@@ -118,7 +118,7 @@ class Manager:
         try:
             await manager._start()
         except BaseException:
-            await manager.writer.close()
+            await manager._database.abandon()
             raise
         return manager
 
