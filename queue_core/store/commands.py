@@ -89,6 +89,9 @@ class Commands:
                 )
             argument = msgspec.json.decode(row["argument"])
             _check_same(vhost, row["queue"], argument.get("queue_id"))
+            # What was on its way when this was asked for is there: SQL's own messages, say, that
+            # were published before it.
+            await vhost.writer.flushed()
             result: Result = await kind(vhost, row["queue"], argument)
         except CoreError as error:
             log.warning("command %d (%s) failed: %s", row["id"], row["kind"], error)
@@ -132,11 +135,9 @@ class Commands:
         return {"exchange": source, "routing_key": key}
 
     async def _reset_group(self, vhost: Vhost, name: str, argument: Result) -> Result:
-        """Before and after it everything is written: no older word on the group comes later."""
         queue = vhost.queue(name)
         if not isinstance(queue, StreamQueue):
             raise InvalidArgument(f"queue '{name}' is {queue.spec.kind}: only streams have groups")
-        await vhost.writer.flushed()
         place = Position(argument.get("name"), argument.get("offset"), argument.get("time"))
         start = await queue.reset_group(argument["group"], place)
         await vhost.writer.flushed()

@@ -293,6 +293,25 @@ async def test_a_message_over_the_limit_is_refused_where_it_is_published(
 # --- commands
 
 
+async def test_a_purge_takes_what_sql_published_before_it(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue()
+    await house.close()
+    for body in "abc":
+        await publish(db, "q", body)
+    command = await db.fetchval("SELECT howdah.purge('q')")
+    await house.open()
+
+    async def is_done() -> bool:
+        state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
+        return bool(state != "waiting")
+
+    await eventually(is_done)
+    assert await db.fetchval("SELECT ready FROM howdah.queue_status WHERE queue = 'q'") == 0
+    assert await house.drain() == []
+
+
 async def test_a_purge_from_sql_leaves_what_is_in_flight(
     house: House, db: asyncpg.Connection
 ) -> None:
