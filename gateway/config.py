@@ -47,7 +47,13 @@ class Database(Section, frozen=True, kw_only=True):
         Meta(description="bring the schema up to date at the start; false: wait for a DBA to"),
     ] = True
     pool_size: Annotated[
-        int, Meta(ge=2, le=100, description="connections to PostgreSQL, the writer's included")
+        int,
+        Meta(
+            ge=2,
+            le=100,
+            description="connections to PostgreSQL for reading and upkeep at most; the writer has "
+            "one more, definitions and sessions up to four",
+        ),
     ] = 8
 
 
