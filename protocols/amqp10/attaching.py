@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.amqp10 import engine
 from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.browsing import BrowsingLink
-from protocols.amqp10.coordinator import CoordinatorLink
+from protocols.amqp10.coordinator import MAX_COMMAND, CoordinatorLink
 from protocols.amqp10.engine import FIRST, SENDER_SETTLES, Answer, Attach, Handle
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.filters import ORIGINS, read_filters
@@ -54,7 +54,10 @@ async def attach(machine: Machine, handle: Handle, said: Asked) -> None:
 def _attach_coordinator(machine: Machine, asked: Attach) -> None:
     link = CoordinatorLink(machine, asked.handle)
     machine.links[asked.handle] = link
-    engine.accept_link(asked.handle, Answer(capabilities=TRANSACTION_CAPABILITIES))
+    engine.accept_link(
+        asked.handle,
+        Answer(capabilities=TRANSACTION_CAPABILITIES, max_message_size=MAX_COMMAND),
+    )
     link.replenish()
 
 

@@ -21,16 +21,17 @@ from protocols.amqp10.errors import (
 from protocols.amqp10.outgoing import outcome_of
 from protocols.amqp10.sections import VALUE, section_at, shape_of, split, value_of, written_body
 from protocols.amqp10.types import Described, Malformed, ULong
-from queue_core.consumers import Delivery
+from queue_core.consumers import Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
-from queue_core.outcomes import ACCEPTED, FAILED
+from queue_core.outcomes import FAILED, RELEASED
 from queue_core.ready import ENTRY_OVERHEAD
 from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
 
+MAX_COMMAND: Final = 4096  # bytes of a declare or a discharge
 DECLARE: Final = (0x31, "amqp:declare:list")
 DISCHARGE: Final = (0x32, "amqp:discharge:list")
 ACCEPTED_STATE: Final = Described(ULong(0x24), [])
@@ -40,14 +41,16 @@ RELEASED_STATE: Final = Described(ULong(0x26), [])
 class Work:
     """One open transaction."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, control: object) -> None:
         self.transaction = transaction
+        self.control = control  # the link that it was declared on, and ends with
         self.size = 0
+        self.failure = ""  # why it can only be rolled back
         self.settled: list[Delivery] = []  # the receiver will not speak of these again
 
 
 class Coordinator:
-    """Of one connection: all its transactions, whichever link they were declared on."""
+    """Of one connection: all its transactions, each for as long as the link that declared it."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -77,7 +80,7 @@ class Coordinator:
             return (fields[0] if isinstance(fields[0], bytes) else b""), fields[1] is True
         raise Amqp10Error(NOT_IMPLEMENTED, "a coordinator takes declare and discharge, no more")
 
-    def declare(self) -> bytes:
+    def declare(self, control: object) -> bytes:
         limit = self._machine.terms.settings.max_transactions
         if len(self._open) >= limit:
             raise Amqp10Error(
@@ -85,7 +88,7 @@ class Coordinator:
             )
         self._next += 1
         txn_id = self._next.to_bytes(8)
-        self._open[txn_id] = Work(self._machine.vhost.transaction())
+        self._open[txn_id] = Work(self._machine.vhost.transaction(), control)
         return txn_id
 
     async def discharge(self, txn_id: bytes, *, fails: bool) -> None:
@@ -95,6 +98,9 @@ class Coordinator:
         if fails:
             self._roll_back(work)
             return
+        if work.failure:
+            self._roll_back(work)
+            raise Amqp10Error(ROLLED_BACK, f"a message of it was refused: {work.failure}")
         settled = list(work.settled)
         try:
             await work.transaction.commit()
@@ -106,11 +112,20 @@ class Coordinator:
         work.transaction.rollback()
         self._machine.vhost.settle([each for each in work.settled if each.is_open], FAILED)
 
-    def end(self) -> None:
-        """The connection ends: what was not discharged did not happen."""
-        for work in self._open.values():
-            work.transaction.rollback()
-        self._open.clear()
+    def end(self, control: object) -> None:
+        """That link ends: what was declared on it and not discharged did not happen [4.1]."""
+        for txn_id in [each for each, work in self._open.items() if work.control is control]:
+            self._roll_back(self._open.pop(txn_id))
+
+    def held(self, consumer: Consumer) -> list[Delivery]:
+        """What was retired in transactions that are still open: whether the link lives on or not,
+        their end decides."""
+        return [
+            delivery
+            for work in self._open.values()
+            for delivery in work.settled
+            if delivery.consumer is consumer and delivery.is_open
+        ]
 
     def _work(self, txn_id: object) -> Work:
         work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
@@ -140,11 +155,24 @@ class Coordinator:
         engine.settle(delivery)
         self._machine.wake()
 
+    def doom(self, delivery: Handle, reason: str) -> None:
+        """A message that was sent settled is refused: its sender hears of it when it discharges."""
+        fields = engine.state_data(delivery)
+        txn_id = fields[0] if isinstance(fields, list) and fields else None
+        work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
+        if work is not None:
+            work.failure = work.failure or reason
+
     def retire(self, sent: Handle, delivery: Delivery) -> None:
         """A receiver's outcome, true when the transaction is."""
         txn_id, outcome = self._state(sent)
         work = self._work(txn_id)
-        work.transaction.settle([delivery], outcome_of(outcome) or ACCEPTED)
+        verdict = outcome_of(outcome)
+        if verdict is None:
+            if not engine.is_settled(sent):
+                return  # it names the transaction, and has not made up its mind
+            verdict = delivery.consumer.sink.default or RELEASED  # type: ignore[attr-defined]
+        work.transaction.settle([delivery], verdict)
         work.settled.append(delivery)
         del self._machine.outgoing[sent]
         if not engine.is_settled(sent):
@@ -181,7 +209,7 @@ class CoordinatorLink:
         try:
             discharge = coordinator.read(data)
             if discharge is None:
-                engine.declare(delivery, coordinator.declare())
+                engine.declare(delivery, coordinator.declare(self))
             else:
                 txn_id, fails = discharge
                 await coordinator.discharge(txn_id, fails=fails)
@@ -197,4 +225,6 @@ class CoordinatorLink:
         self._machine.wake()
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
-        self.is_open = False
+        if self.is_open:
+            self.is_open = False
+            self._machine.coordinator.end(self)

@@ -78,6 +78,7 @@ _pending: Final = lib.pn_delivery_pending
 _receive: Final = lib.pn_link_recv
 _delivery: Final = lib.pn_delivery
 _send: Final = lib.pn_link_send
+unread_bytes: Final = _pending
 is_partial: Final = lib.pn_delivery_partial
 is_aborted: Final = lib.pn_delivery_aborted
 is_settled: Final = lib.pn_delivery_settled
@@ -428,6 +429,25 @@ def read(link: Handle, delivery: Handle) -> bytes:
     room = ffi.new("char[]", size)
     count = lib.pn_link_recv(link, room, size)
     return ffi.buffer(room, count)[:] if count > 0 else b""
+
+
+def pass_over(link: Handle) -> None:
+    """The current delivery, if it is complete, gets no answer."""
+    delivery = lib.pn_link_current(link)
+    if delivery and not is_partial(delivery):
+        advance(link)
+
+
+def discard(link: Handle) -> None:
+    """Keeps nothing of what has come on a link that has ended on our side: it is released."""
+    while delivery := lib.pn_link_current(link):
+        while _pending(delivery) and _receive(link, _buffer, _BUFFER) > 0:
+            pass
+        if is_partial(delivery):
+            return
+        if not is_settled(delivery):
+            update(delivery, RELEASED)
+        settle(delivery)
 
 
 def send(link: Handle, number: int, data: bytes) -> Handle:

@@ -282,6 +282,8 @@ class IncomingLink:
     def _refuse(self, delivery: Handle, error: Amqp10Error) -> None:
         if is_settled(delivery):  # nobody listens: say it where somebody looks
             self.machine.count_dropped(error)
+            if engine.remote_state(delivery) == TRANSACTIONAL:
+                self.machine.coordinator.doom(delivery, error.text)
             engine.settle(delivery)
             return
         self.machine.counters.rejected_transfers += 1

@@ -15,7 +15,7 @@ from typing import Any, Final
 from protocols.amqp10 import engine as pn
 from protocols.amqp10.attaching import attach
 from protocols.amqp10.browsing import BrowsingLink
-from protocols.amqp10.coordinator import Coordinator, CoordinatorLink
+from protocols.amqp10.coordinator import MAX_COMMAND, Coordinator, CoordinatorLink
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.echoing import Echoing
 from protocols.amqp10.engine import (
@@ -41,6 +41,7 @@ from protocols.amqp10.errors import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
+    TOO_LARGE,
     Amqp10Error,
     answer,
 )
@@ -104,6 +105,7 @@ class Machine:
         self.echoing = Echoing()
         self._watch = Watch()
         self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
+        self._refused: set[Handle] = set()  # never begun; likewise
         self.terms: Terms
         self.is_open = False
         self.is_failed = False
@@ -161,7 +163,7 @@ class Machine:
             self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
 
     def _handle_events(self) -> Command | None:
-        next_event, link_of = self.engine.next, pn.link_of
+        next_event, link_of, is_readable = self.engine.next, pn.link_of, pn.is_readable
         outgoing, links = self.outgoing, self.links
         touched: IncomingLink | None = None
         command: Command | None = None
@@ -182,6 +184,8 @@ class Machine:
                     link.on_delivery(subject)
                 elif isinstance(link, CoordinatorLink):
                     command = self._coordinate(link, subject)
+                elif is_readable(subject):  # of a link that has ended on our side
+                    pn.discard(link_of(subject))
             elif kind == LINK_FLOW:
                 found = links.get(subject)
                 if isinstance(found, SENDERS):
@@ -194,7 +198,13 @@ class Machine:
         return command
 
     def _coordinate(self, link: CoordinatorLink, delivery: Handle) -> Command | None:
-        if not pn.is_readable(delivery) or pn.is_partial(delivery):
+        if not pn.is_readable(delivery):
+            return None
+        if pn.unread_bytes(delivery) > MAX_COMMAND:
+            text = f"a declare or a discharge of more than {MAX_COMMAND} bytes"
+            self.fail_link(link.handle, TOO_LARGE, text)
+            return None
+        if pn.is_partial(delivery):
             return None
         data = pn.read(link.handle, delivery)
         pn.advance(link.handle)
@@ -340,12 +350,14 @@ class Machine:
             if not self.is_open:
                 raise Amqp10Error(NOT_ALLOWED, "the connection is not open")
             limit = self._settings.max_links
-            if len(self.links) + len(self._failed) + len(self.releasing) >= limit:
+            ended = len(self._failed) + len(self._refused)
+            if len(self.links) + ended + len(self.releasing) >= limit:
                 raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
             is_receiver = pn.is_sender(handle)
             asked = self._watch.attach(pn.name_of(handle), is_receiver=is_receiver)
             if self.echoing.is_taken(asked):  # [2.7.3] the engine lets it pass
                 text = f"handle {asked.handle} is another link's; detach that first"
+                self._note_link_error(handle, HANDLE_IN_USE, text)
                 pn.end_session(pn.session_of(handle), HANDLE_IN_USE, text)
                 self.wake()
                 return
@@ -360,6 +372,11 @@ class Machine:
     def _refuse_link(self, handle: Handle, error: Amqp10Error) -> None:
         self._note_link_error(handle, error.condition, error.text)
         pn.refuse_link(handle, error.condition, error.text)
+        self._refused.add(handle)
+        limit = self._settings.max_links
+        if len(self._refused) > limit:  # each takes memory until the peer has answered
+            text = f"{limit} links were refused, and not detached"
+            self.engine.fail(RESOURCE_LIMIT, text)
 
     def _note_link_error(self, handle: Handle, condition: str, text: str) -> None:
         self.counters.link_errors += 1
@@ -370,6 +387,7 @@ class Machine:
 
     async def _end_link(self, handle: Handle, *, is_closed: bool) -> None:
         link = self.links.pop(handle, None)
+        self._refused.discard(handle)
         if link is not None:
             await self._release(link, is_closed=is_closed)
         elif handle in self._failed:  # an answer to our error is no wish to end a subscription
@@ -389,6 +407,9 @@ class Machine:
                     del links[handle]
                     await self._release(link, is_closed=False)
                     pn.free_link(handle)
+        for handle in [each for each in self._refused if pn.session_of(each) == session]:
+            self._refused.discard(handle)
+            pn.free_link(handle)
         await self.releasing.end_session(session)
         self.echoing.end_session(session)
         pn.end_session(session)
@@ -416,6 +437,9 @@ class Machine:
             self._stalled.discard(link)
             self._failed[handle] = link
         pn.close_link(handle, condition, text)
+        if not pn.is_sender(handle):
+            pn.pass_over(handle)  # of what it failed for, the error tells
+            pn.discard(handle)
         self.wake()
 
     def review(self) -> None:
@@ -495,7 +519,6 @@ class Machine:
         _pause(links)
         for link in links:
             await self._release(link, is_closed=False, is_lost=not is_clean)
-        self.coordinator.end()
         self.outgoing.clear()
         self._committing.clear()
         if hasattr(self, "terms"):

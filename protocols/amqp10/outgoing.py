@@ -88,6 +88,9 @@ class OutgoingLink(SendingLink):
         self._is_draining = False
         if not self.is_open:
             return
+        if not engine.is_draining(self.handle):  # it has thought better of it
+            self.sync_credit()
+            return
         if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
             self.on_flow()
             return
@@ -186,7 +189,14 @@ class OutgoingLink(SendingLink):
         outgoing = self.machine.outgoing
         for sent in [h for h, d in outgoing.items() if d.consumer is self.consumer]:
             del outgoing[sent]
-        self._vhost.end_consumer(self.consumer, self.default or (FAILED if is_lost else RELEASED))
+        consumer, verdict = self.consumer, self.default or (FAILED if is_lost else RELEASED)
+        held = set(self.machine.coordinator.held(consumer))
+        if not held:
+            self._vhost.end_consumer(consumer, verdict)
+            return
+        self._vhost.end_consumer(consumer, None)
+        rest = [each for each in consumer.unsettled.values() if each not in held]
+        self._vhost.settle(rest, verdict)
 
 
 OUTCOMES: Final[dict[int, Verdict]] = {

@@ -346,7 +346,7 @@ async def test_many_empty_messages_are_too_much_for_a_transaction() -> None:
     talk = Conversation(settings=Settings(max_transaction_size=10_000))
     await talk.begin()
     await talk.attach("queue://q", 0, is_receiver=False)
-    state = Described(ULong(0x34), [talk.machine.coordinator.declare()])
+    state = Described(ULong(0x34), [talk.machine.coordinator.declare(talk)])
     empty = b"\x00\x53\x75\xa0\x00"
     heard = await talk.say(
         *(
