@@ -431,6 +431,11 @@ def read(link: Handle, delivery: Handle) -> bytes:
     return ffi.buffer(room, count)[:] if count > 0 else b""
 
 
+def is_current(delivery: Handle) -> bool:
+    """Its link is at it: we never leave one of ours so."""
+    return bool(lib.pn_link_current(link_of(delivery)) == delivery)
+
+
 def pass_over(link: Handle) -> None:
     """The current delivery, if it is complete, gets no answer."""
     delivery = lib.pn_link_current(link)

@@ -38,6 +38,7 @@ from protocols.amqp10.errors import (
     DECODE_ERROR,
     FORCED,
     HANDLE_IN_USE,
+    ILLEGAL_STATE,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
@@ -106,6 +107,7 @@ class Machine:
         self._watch = Watch()
         self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
         self._refused: set[Handle] = set()  # never begun; likewise
+        self._sessions: set[Handle] = set()  # begun by the peer, and not ended by it
         self.terms: Terms
         self.is_open = False
         self.is_failed = False
@@ -163,7 +165,7 @@ class Machine:
             self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
 
     def _handle_events(self) -> Command | None:
-        next_event, link_of, is_readable = self.engine.next, pn.link_of, pn.is_readable
+        next_event, link_of = self.engine.next, pn.link_of
         outgoing, links = self.outgoing, self.links
         touched: IncomingLink | None = None
         command: Command | None = None
@@ -184,8 +186,8 @@ class Machine:
                     link.on_delivery(subject)
                 elif isinstance(link, CoordinatorLink):
                     command = self._coordinate(link, subject)
-                elif is_readable(subject):  # of a link that has ended on our side
-                    pn.discard(link_of(subject))
+                else:
+                    self._on_stray(subject)
             elif kind == LINK_FLOW:
                 found = links.get(subject)
                 if isinstance(found, SENDERS):
@@ -196,6 +198,13 @@ class Machine:
         if touched is not None:
             touched.replenish()
         return command
+
+    def _on_stray(self, delivery: Handle) -> None:
+        """Word of something that we have settled, as a rule."""
+        if pn.is_readable(delivery):  # on a link that has ended on our side
+            pn.discard(pn.link_of(delivery))
+        elif pn.is_current(delivery):  # of what we send, nothing is: it is the peer's own
+            self.engine.fail(NOT_ALLOWED, "a transfer on a link that its sender receives on")
 
     def _coordinate(self, link: CoordinatorLink, delivery: Handle) -> Command | None:
         if not pn.is_readable(delivery):
@@ -292,7 +301,7 @@ class Machine:
     # --- cold events
 
     def _on_cold(self, kind: int, subject: Handle) -> Command | None:
-        if kind == CONNECTION_OPEN:
+        if kind == CONNECTION_OPEN and not self.is_open:
             return self._open()
         if kind == LINK_OPEN:
             return self._attach(subject)
@@ -301,7 +310,9 @@ class Machine:
         if kind == LINK_DETACH:
             return self._end_link(subject, is_closed=False)
         if kind == SESSION_OPEN:
-            pn.open_session(subject)
+            self._begin(subject)
+        elif kind == CONNECTION_OPEN:
+            self.engine.fail(ILLEGAL_STATE, "open came a second time")
         elif kind == SESSION_CLOSE:
             return self._end_session(subject)
         elif kind == CONNECTION_CLOSE:
@@ -344,6 +355,14 @@ class Machine:
         self.is_open = True
         self.engine.open(OFFERED, _product(self._settings))
         self.wake()
+
+    def _begin(self, session: Handle) -> None:
+        """The engine lets a channel begin again and again: more than there are channels tell it."""
+        self._sessions.add(session)
+        if len(self._sessions) > self._settings.channel_max + 1:
+            self.engine.fail(NOT_ALLOWED, "a begin on a channel whose session has not ended")
+        else:
+            pn.open_session(session)
 
     async def _attach(self, handle: Handle) -> None:
         try:
@@ -412,6 +431,7 @@ class Machine:
             pn.free_link(handle)
         await self.releasing.end_session(session)
         self.echoing.end_session(session)
+        self._sessions.discard(session)
         pn.end_session(session)
         pn.free_session(session)
         self.wake()

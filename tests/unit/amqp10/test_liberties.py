@@ -1,4 +1,5 @@
-"""Links that have ended on our side, and a peer that goes on as if they had not."""
+"""What a peer may not do and the engine lets it: go on with links that have ended, begin and open
+again, send where it receives."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tests.protocol.amqp10.wire import (
     DETACH,
     DISPOSITION,
     END,
+    OPEN,
     TRANSFER,
     attach,
     frame,
@@ -84,6 +86,35 @@ async def test_refused_links_that_are_detached_are_forgotten(end: str) -> None:
             await talk.say(frame(0, BEGIN, [None, UInt(0), UInt(1000), UInt(1000)]))
         assert not of(heard if number > 1 else [], CLOSE)
     assert not of(await talk.attach("queue://q", 0, is_receiver=False), DETACH)
+
+
+async def test_a_transfer_from_a_receiver_is_an_error() -> None:
+    """The engine would keep it, and give it back as the next delivery."""
+    talk = Conversation()
+    await talk.begin()
+    await talk.attach("queue://q", 0, is_receiver=True)
+    (closed,) = of(await talk.say(transfer(0, 0, PIECE)), CLOSE)
+    assert closed[0].value[0] == "amqp:not-allowed"
+
+
+async def test_a_channel_that_begins_again_and_again_has_an_end() -> None:
+    talk = Conversation(settings=Settings(channel_max=3))
+    await talk.begin()
+    begin = frame(0, BEGIN, [None, UInt(0), UInt(1000), UInt(1000)])
+    for _ in range(9):
+        await talk.say(frame(0, END, []), begin)
+    assert not of(await talk.say(begin, begin, begin), CLOSE)
+    (closed,) = of(await talk.say(begin), CLOSE)
+    assert closed[0].value[0] == "amqp:not-allowed"
+
+
+async def test_a_second_open_is_an_error_and_opens_nothing() -> None:
+    talk = Conversation()
+    await talk.begin()
+    (closed,) = of(await talk.say(frame(0, OPEN, ["another", "vhost:other"])), CLOSE)
+    assert closed[0].value[0] == "amqp:illegal-state"
+    assert talk.machine.terms.container == "client"
+    assert (talk.counters.connections, talk.counters.connection_errors) == (1, 1)
 
 
 async def test_a_handle_that_is_in_use_is_said_counted_and_logged(
