@@ -4,38 +4,54 @@ that tests drive it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
+
+SLACK: Final = 1024  # appointments that are off, and may always wait to be cleared away
 
 
 class Appointment:
-    __slots__ = ("action", "when")
+    __slots__ = ("_agenda", "action", "when")
 
-    def __init__(self, when: float, action: Callable[[], None] | None) -> None:
+    def __init__(self, agenda: Agenda, when: float, action: Callable[[], None] | None) -> None:
+        self._agenda = agenda
         self.when = when
         self.action = action
 
     def cancel(self) -> None:
-        self.action = None
+        if self.action is not None:
+            self.action = None
+            self._agenda.on_cancelled()
 
 
 class Agenda:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Appointment]] = []
         self._count = count()
+        self._cancelled = 0  # of those in the heap
         self.on_earlier: Callable[[], None] | None = None  # the next appointment moved forward
 
     def at(self, when: float, action: Callable[[], None]) -> Appointment:
-        appointment = Appointment(when, action)
+        appointment = Appointment(self, when, action)
         is_earliest = not self._heap or when < self._heap[0][0]
         heappush(self._heap, (when, next(self._count), appointment))
         if is_earliest and self.on_earlier is not None:
             self.on_earlier()
         return appointment
 
+    def on_cancelled(self) -> None:
+        """Those that are off, and far away, take no more memory than those that are on."""
+        self._cancelled += 1
+        if self._cancelled > SLACK and self._cancelled > len(self._heap) // 2:
+            self._heap = [each for each in self._heap if each[2].action is not None]
+            heapify(self._heap)
+            self._cancelled = 0
+
     def next_time(self) -> float | None:
         while self._heap and self._heap[0][2].action is None:
             heappop(self._heap)
+            self._cancelled -= 1
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now: float) -> None:

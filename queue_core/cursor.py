@@ -45,6 +45,7 @@ class Cursor:
         "_came_back",
         "_draining",
         "_due",
+        "_has_returned",
         "_is_due_watched",
         "_pumping",
         "ack_timeout",
@@ -123,7 +124,8 @@ class Cursor:
         self._pumping = False
         self._arriving = HIDDEN  # offsets from here on arrive at this moment
         self.again = False  # the turn may leave something that could be handed out
-        self._came_back = 0  # since the policy was told
+        self._came_back = 0  # since the policy was told,
+        self._has_returned = False  # by these, or by others whose time has come
         self.selections: list[Selection] = []  # of consumers that have a filter
         self.looks = 0  # that filters may still take in this turn
         self.is_unfinished = False  # they have used them up, and a next turn is planned
@@ -228,9 +230,11 @@ class Cursor:
                 hand_out(self)
         finally:
             self._pumping = False
-        if self._came_back:
-            count, self._came_back = self._came_back, 0
+        if self._has_returned:
+            count, self._came_back, self._has_returned = self._came_back, 0, False
             self.policy.on_returned(self, count)
+        if self.policy.may_expire:
+            self.policy.on_turn(self)
         if self._draining:
             self._end_drains()
 
@@ -329,7 +333,9 @@ class Cursor:
             self.lease_asked = 0  # nothing is left to suspect: those that came back are named
             self._note_flags(self.journal)
         elif isinstance(self.ready, FifoReady):
-            self.lease_asked = min(self.lease_asked, self.ready.reach)
+            # those below the mark may have been handed out in an earlier life, or reading
+            reach = max(self.ready.reach, self.recovered_mark)
+            self.lease_asked = min(self.lease_asked, reach)
         self.seq = WRITE_ALL
         self.journal.note(self)
 
@@ -353,6 +359,7 @@ class Cursor:
             self.lease = lease
 
     def end_delays(self, now: float) -> None:
+        self._has_returned = True
         for offset, kept in self.delayed.take_due(now):
             if isinstance(kept, Entry):
                 kept.not_before = None
@@ -510,7 +517,7 @@ class Cursor:
         else:
             self._give_back(delivery.entry)
         self._came_back += 1
-        self.again = True
+        self._has_returned = self.again = True
 
     def _bar(self, offset: int, consumer: Consumer) -> None:
         """It is for others. So that the consumer does not meet it again at every turn, it has a

@@ -27,6 +27,7 @@ class Policy(Protocol):
     """What the queue does with what cannot simply be delivered."""
 
     name: str
+    may_expire: bool  # something in it may have an end
 
     def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
     def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...
@@ -40,7 +41,11 @@ class Policy(Protocol):
         """A consumer has until `when` to settle: call `cursor.fail_overdue` then."""
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
-        """So many went back to their places, and nobody took them at once."""
+        """So many went back to their places, or the time of some has come, and nobody took them at
+        once."""
+
+    def on_turn(self, cursor: Cursor) -> None:
+        """Where something may expire: the head may be another one now."""
 
     def on_consumer_gone(self) -> None:
         """The cursor itself ended a consumer."""

@@ -93,6 +93,10 @@ class PriorityReady:
                 return entry
         return None
 
+    def head_offset(self) -> int | None:
+        """Of what `head` would give, in memory or not."""
+        return next((level.first() for level in reversed(self._levels) if level), None)
+
     def count(self) -> int:
         return self._count
 

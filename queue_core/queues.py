@@ -96,7 +96,7 @@ class CompetingQueue:
         self.cursor: Cursor
         self.window: Window | None = None  # message ids seen of late, to tell repetitions
         self._had_consumer = False
-        self._may_expire = spec.message_ttl is not None
+        self.may_expire = spec.message_ttl is not None  # something in it has, or had, an end
         self._expiry: Appointment | None = None
         self._used_at = 0.0
         self._is_idle_watched = False
@@ -187,14 +187,12 @@ class CompetingQueue:
             until = self.house.clock() + ttl
             expires_at = until if expires_at is None else min(expires_at, until)
         if expires_at is not None:
-            self._may_expire = True
+            self.may_expire = True
         return Entry(message, options or None, expires_at, message.not_before)
 
     def on_arrival(self, entries: list[Entry]) -> None:
-        """After a commit, when consumers had their share: limits and expiry for the rest."""
+        """After a commit, when consumers had their share: limits for the rest."""
         self.enforce_limits()
-        if self._may_expire and self._expiry is None:
-            self._watch_expiry()
 
     def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
         """Whether it has no room, with so many on their way to it."""
@@ -219,6 +217,8 @@ class CompetingQueue:
             if entry is None:
                 return  # it is being read back; `on_more` brings us here again
             self.house.undertaker.bury(self, self.cursor, entry, "maxlen")
+            if self.may_expire:
+                self._watch_expiry()
 
     # --- the cursor's policy
 
@@ -240,8 +240,9 @@ class CompetingQueue:
     def on_returned(self, cursor: Cursor, count: int) -> None:
         self.house.counters.returned += count
         self.enforce_limits()
-        if self._may_expire and self._expiry is None:
-            self._watch_expiry()
+
+    def on_turn(self, cursor: Cursor) -> None:
+        self._watch_expiry()
 
     def on_unfinished(self, cursor: Cursor) -> None:
         asyncio.get_running_loop().call_soon(cursor.pump)
@@ -250,16 +251,19 @@ class CompetingQueue:
         """Entries were read back."""
         self.cursor.pump()
         self.enforce_limits()
-        if self._may_expire and self._expiry is None:
-            self._watch_expiry()
 
     def _watch_expiry(self) -> None:
         """As RabbitMQ does, a message expires when it reaches the head of its queue."""
         head = self.cursor.ready.head()
         if head is None:
             return  # nothing ready, or it is being read back: `on_more` or an arrival comes
-        now = self.house.clock()
-        when = now + EXPIRY_RECHECK if head.expires_at is None else head.expires_at
+        when = head.expires_at
+        if self._expiry is not None:
+            if when is None or self._expiry.when <= when:
+                return
+            self._expiry.cancel()  # the head is another one now, and goes sooner
+        if when is None:
+            when = self.house.clock() + EXPIRY_RECHECK
         self._expiry = self.house.agenda.at(when, self._expire)
 
     def expect_expiry(self, when: float) -> None:
@@ -354,7 +358,7 @@ class EphemeralQueue(CompetingQueue):
         return (
             spec.max_length is None
             and spec.max_bytes is None
-            and not self._may_expire
+            and not self.may_expire
             and not (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
         )
 
@@ -412,7 +416,7 @@ class EphemeralQueue(CompetingQueue):
         entry.offset = self._next_offset
         self._next_offset += 1
         self.house.memory.keep(message.size())
-        if spec.max_length is not None or spec.max_bytes is not None or self._may_expire:
+        if spec.max_length is not None or spec.max_bytes is not None or self.may_expire:
             self.cursor.arrive([entry])
             self.on_arrival([entry])
             if self._drops_oldest and self._is_memory_full():
@@ -462,7 +466,7 @@ class ClassicQueue(CompetingQueue):
         self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
         self.window = Window(spec.dedup_window, house.ids, spec.name) if spec.dedup_window else None
         settled = settled or Settled()
-        self._may_expire = self._may_expire or log.tail > settled.floor
+        self.may_expire = self.may_expire or log.tail > settled.floor
 
         def ready(_: Cursor) -> Ready:
             if spec.max_priority:

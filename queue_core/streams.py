@@ -55,10 +55,13 @@ class StreamQueue:
         self.owner: object = None
         self.window: None = None  # a stream keeps what it gets, repetitions too
         self.is_deleted = False
+        self.may_expire = False  # what is old goes by retention
         self._source = source
         self._groups = groups or {}  # of those that nobody reads by at the moment, too
         self._leases = leases or {}
         self._cursors: dict[str, Cursor] = {}
+        # Of groups that nobody reads by: what was handed out, and may still be settled.
+        self._put_away: list[Cursor] = []
 
     def take(
         self,
@@ -221,6 +224,9 @@ class StreamQueue:
             raise ResourceLocked(
                 f"group '{group}' of stream '{self.name}' has consumers: stop them first"
             )
+        for cursor in self._put_away:
+            if cursor.group == group:
+                cursor.journal = None  # what it settles is where the group was
         self._groups[group] = settled = Settled(start)
         self._leases[group] = 0
         cursor = self._open(group, settled, is_kept=True)
@@ -231,8 +237,11 @@ class StreamQueue:
 
     def on_consumer_gone(self) -> None:
         """Cursors that nobody reads by are put away: they need no memory."""
+        self._put_away = [cursor for cursor in self._put_away if cursor.in_flight]
         for cursor in [c for c in self.log.cursors if not c.consumers]:
             self.log.cursors.remove(cursor)
+            if cursor.in_flight:
+                self._put_away.append(cursor)
             cursor.end_lease()
             cursor.ready.clear()
             if cursor.journal is not None:
@@ -284,3 +293,6 @@ class StreamQueue:
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
         """Never: a stream requeues nothing."""
+
+    def on_turn(self, cursor: Cursor) -> None:
+        """Never: nothing expires."""

@@ -20,7 +20,14 @@ from queue_core.errors import CoreError, InvalidArgument
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import utc
-from queue_core.store.rows import Run, is_rich, narrow_row, rich_columns, run_of
+from queue_core.store.rows import (
+    Run,
+    content_values,
+    is_rich,
+    narrow_row,
+    rich_columns,
+    run_of,
+)
 from queue_core.store.segments import SegmentBook
 from queue_core.units import (
     OutboxRecord,
@@ -57,7 +64,9 @@ class Batch:
         self.redeliveries: list[tuple[object, ...]] = []
         self.duplicates: list[tuple[object, ...]] = []
         self.packets: list[tuple[object, ...]] = []
-        self.retained: dict[tuple[str, str], RetainedRecord] = {}
+        # What becomes of topics: their row, or None where it goes. Made here and not while it is
+        # written: whatever a message's properties do is that message's fault, and seen as such.
+        self.retained: dict[tuple[str, str], dict[str, object] | None] = {}
         self.outbox: list[tuple[int, tuple[str, ...]]] = []
         self.wills: list[tuple[str, str]] = []
         self.entries: dict[Log, list[Entry]] = {}
@@ -171,6 +180,8 @@ class Batch:
 
     def _add_ids(self, each: Log, stamp: datetime) -> None:
         for entry in self.entries[each]:
+            if entry.message.deaths:
+                continue  # the window did not look at it either
             message_id = id_of(entry.message)
             if message_id is not None:
                 self.duplicates.append((each.queue_id, message_id, stamp))
@@ -191,7 +202,8 @@ class Batch:
                         )
                     )
                 case RetainedRecord():
-                    self.retained[record.vhost, record.topic] = record
+                    key = record.vhost, record.topic
+                    self.retained[key] = retained_values(record) if record.message else None
                 case OutboxRecord():
                     self.outbox.append((record.outbox_id, record.waiting_for))
                 case WillRecord():
@@ -296,6 +308,12 @@ class Batch:
                 each.refuse(entry)
             if unit.publisher is not None:
                 _safely(unit.publisher.on_refused, list(unit.tokens), error)
+
+
+def retained_values(record: RetainedRecord) -> dict[str, object]:
+    assert record.message is not None
+    place = {"vhost": record.vhost, "topic": record.topic, "qos": record.qos}
+    return content_values(record.message) | place
 
 
 def _safely(call: Callable[..., object], *arguments: object) -> None:

@@ -106,8 +106,8 @@ class QueueStore:
             for queue_id, queue in self.queues.items()
             if isinstance(queue, ClassicQueue) and queue.cursor.settled.floor < queue.log.tail
         }
-        floors = [queue.cursor.settled.floor for queue in waiting.values()]
-        for row in await connection.fetch(HEADS, list(waiting), floors):
+        heads = [_head_offset(queue) for queue in waiting.values()]
+        for row in await connection.fetch(HEADS, list(waiting), heads):
             waiting[row["queue_id"]].expect_expiry(row["expires_at"].timestamp())
 
     def _make(
@@ -173,6 +173,12 @@ class QueueStore:
                 statement, queue.log.queue_id, settled.floor, settled.above.text()
             )
             queue.cursor.ready.bytes += found or 0
+
+
+def _head_offset(queue: ClassicQueue) -> int:
+    ready, floor = queue.cursor.ready, queue.cursor.settled.floor
+    head = ready.head_offset() if isinstance(ready, PriorityReady) else floor
+    return floor if head is None else head
 
 
 def _tail(queue_id: int, spec: QueueSpec, found: Recovered) -> int:

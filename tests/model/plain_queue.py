@@ -53,11 +53,12 @@ class PlainQueue:
             for item in self.items
             if item.holder is None and item.not_before <= now and not self._is_expired(item, now)
         ]
+        return self._in_order(waiting)
+
+    def _in_order(self, items: list[Item]) -> list[Item]:
         if self.has_priorities:
-            waiting.sort(key=lambda item: (-item.priority, item.place))
-        else:
-            waiting.sort(key=lambda item: item.place)
-        return waiting
+            return sorted(items, key=lambda item: (-item.priority, item.place))
+        return sorted(items, key=lambda item: item.place)
 
     @staticmethod
     def _is_expired(item: Item, now: float) -> bool:
@@ -65,6 +66,15 @@ class PlainQueue:
 
     def expired(self, now: float) -> list[Item]:
         return [i for i in self.items if i.holder is None and self._is_expired(i, now)]
+
+    def expired_at_the_head(self, now: float) -> int:
+        """How many are gone, and not only not handed out any more: they stood first."""
+        count = 0
+        for item in self._in_order([item for item in self.items if item.holder is None]):
+            if not self._is_expired(item, now):
+                break
+            count += item.not_before <= now  # what waits for its time may stand aside meanwhile
+        return count
 
     # --- limits
 

@@ -190,7 +190,7 @@ class BrokerMachine(Machine):
         return Letter(b"%d" % next(self.count), *address, message_id)
 
     def _message(self, letter: Letter) -> Message:
-        key = letter.key if letter.exchange else self.name(letter.key)
+        key = self.name(letter.key) if letter.key in QUEUES else letter.key
         message_id = letter.message_id
         return Message(
             letter.body,
@@ -379,7 +379,7 @@ class BrokerMachine(Machine):
         deaths = tuple(
             (self.name(d.queue), d.reason, d.count, self.name(d.exchange)) for d in letter.deaths
         )
-        key = letter.key if letter.exchange else self.name(letter.key)
+        key = self.name(letter.key) if letter.key in QUEUES else letter.key
         return letter.body, self.name(letter.exchange), key, deaths
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from queue_core.agenda import SLACK, Agenda
 from queue_core.consumers import Position
 from queue_core.errors import QueueFull
-from queue_core.message import Message
-from queue_core.outcomes import RELEASED, Outcome, Published, Verdict
+from queue_core.message import Message, Properties
+from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published, Verdict
 from queue_core.store import writer
 from queue_core.store.operations import Operations, connect
 from tests.store.managers import KINDS, PATIENCE, House, bodies, declare
@@ -129,3 +130,121 @@ async def test_a_dead_letter_that_its_full_queue_refuses_stays_one_letter(
     assert await operations.outcome(number, PATIENCE) == {"moved": 0, "left": 1}
     await connection.close()
     assert bodies(await house.drain("dead")) == [b"2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_comes_back_later_into_a_full_queue_pushes_out_the_oldest(
+    house: House, kind: str
+) -> None:
+    await declare(house, kind, max_length=1)
+    await house.store("q", b"1")
+    delivery = await house.vhost.get("q")
+    assert delivery is not None
+    house.vhost.settle([delivery], Verdict(Outcome.MODIFIED, delay=60))
+    await house.store("q", b"2")
+    await house.later(60)
+    assert house.vhost.queue("q").counts().ready == 1
+    assert bodies(await house.drain()) == [b"2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_comes_back_later_expires_with_nobody_looking(house: House, kind: str) -> None:
+    await declare(house, kind, message_ttl=90_000)
+    inbox, consumer = await house.consume()
+    await house.store("q", b"1")
+    house.vhost.settle(list(await inbox.has(1)), Verdict(Outcome.MODIFIED, delay=60))
+    house.vhost.end_consumer(consumer, RELEASED)
+    await house.later(60)
+    assert house.vhost.queue("q").counts().ready == 1
+    await house.later(30)
+    assert house.vhost.queue("q").counts().ready == 0
+    assert house.manager.counters.dropped_expired == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_purged", [True, False])
+async def test_what_comes_to_the_head_expires_in_time_however_late_the_last_head_would_have(
+    house: House, kind: str, is_purged: bool
+) -> None:
+    await declare(house, kind)
+    house.vhost.publish(message(b"1", expires_at=house.clock() + 3600))
+    await house.flushed()
+    if is_purged:
+        await house.vhost.purge_queue("q")
+    house.vhost.publish(message(b"2", expires_at=house.clock() + 5))
+    await house.flushed()
+    if not is_purged:
+        assert await house.vhost.get("q", auto_settle=True) is not None
+    await house.later(5)
+    assert house.vhost.queue("q").counts().ready == 0
+
+
+async def test_the_first_by_priority_expires_after_a_restart_with_nobody_looking(
+    house: House,
+) -> None:
+    await house.queue(max_priority=1)
+    house.vhost.publish(message(b"low"))
+    house.vhost.publish(message(b"high", priority=1, expires_at=house.clock() + 5))
+    await house.flushed()
+    await house.reopen()
+    await house.later(5)
+    queue = house.vhost.queue("q")
+    await house.until(lambda: queue.counts().ready == 1)
+    assert bodies(await house.drain()) == [b"low"]
+
+
+async def test_an_id_of_a_dead_letter_is_not_remembered_with_a_crash_either(house: House) -> None:
+    await house.queue("q", deduplication_window=10_000)
+    await house.queue("p", dead_letter_exchange="", dead_letter_routing_key="q")
+    named = Properties(message_id="a")
+    house.vhost.publish(message(b"1", "p", properties=named))
+    await house.flushed()
+    delivery = await house.vhost.get("p")
+    assert delivery is not None
+    house.vhost.settle([delivery], REJECTED)
+    await house.flushed()
+    await house.crash_and_reopen()
+    house.vhost.publish(message(b"2", properties=named))
+    await house.flushed()
+    assert bodies(await house.drain()) == [b"1", b"2"]
+
+
+async def test_what_is_settled_late_does_not_call_a_group_back_that_was_sent_elsewhere(
+    house: House,
+) -> None:
+    stream = await house.stream()
+    await house.store("s", b"0", b"1")
+    inbox, consumer = await house.consume("s", group="g", start=Position(name="first"))
+    held = list(await inbox.has(2))
+    house.vhost.end_consumer(consumer, None)
+    await stream.reset_group("g", Position(name="first"))
+    await house.flushed()
+    house.vhost.settle(held, ACCEPTED)
+    await house.flushed()
+    await house.crash_and_reopen()
+    again, _ = await house.consume("s", group="g")
+    assert bodies(await again.has(2)) == [b"0", b"1"]
+
+
+async def test_a_short_reading_does_not_make_a_group_forget_what_a_longer_one_had(
+    house: House,
+) -> None:
+    await house.stream()
+    await house.store("s", b"0", b"1", b"2")
+    for credit in (3, 1, 3):
+        inbox, consumer = await house.consume(
+            "s", group="g", start=Position(name="first"), credit=credit
+        )
+        last = await inbox.has(credit)
+        house.vhost.end_consumer(consumer, RELEASED)
+    assert [delivery.redelivered for delivery in last] == [True, True, True]
+
+
+def test_appointments_that_are_off_take_no_memory_for_long() -> None:
+    agenda, done = Agenda(), []
+    agenda.at(5.0, lambda: done.append(5))
+    for i in range(10_000):
+        agenda.at(1000.0 - i / 100, lambda: done.append(0)).cancel()
+    assert len(agenda._heap) <= 2 * SLACK
+    agenda.run_due(2000.0)
+    assert done == [5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
@@ -399,22 +400,27 @@ class QueueMachine(Machine):
     @rule()
     def restart(self) -> None:
         self.lives -= 1
-        self.call(self._release_all)
-        for item in self.open.values():
-            self.model.release(item)
-        self.model.make_fit(0, self.now)
-        self.consumers.clear()
+        self._release_all()
         self.run(self.house.reopen())
         self._start_again()
         self.model.restart()
 
     def _release_all(self) -> None:
-        """As adapters do before an orderly end."""
-        for consumer, _, _ in self.consumers:
+        """As adapters do before an orderly end: one consumer after the other."""
+        vhost, consumers = self.house.vhost, [consumer for consumer, _, _ in self.consumers]
+        for consumer in consumers:
             consumer.pause()
-        for consumer, _, _ in self.consumers:
-            self.house.vhost.end_consumer(consumer, RELEASED)
-        self.house.vhost.settle(list(self.open), RELEASED)
+        for consumer in consumers:
+            self.call(partial(vhost.end_consumer, consumer, RELEASED))
+            self._released([d for d in self.open if d.consumer is consumer])
+        self.call(lambda: vhost.settle(list(self.open), RELEASED))
+        self._released(list(self.open))
+        self.consumers.clear()
+
+    def _released(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.model.release(self.open.pop(delivery))
+        self.model.make_fit(0, self.now)
 
     def _start_again(self) -> None:
         self.consumers.clear()
@@ -439,16 +445,13 @@ class QueueMachine(Machine):
         expired = len(self.model.expired(self.now))
         held = sum(item.holder is not None for item in self.model.items)
         assert counts.in_flight == held
-        waiting = counts.ready + counts.delayed
-        assert len(self.model.items) - held - expired <= waiting <= len(self.model.items) - held
+        waiting, most = counts.ready + counts.delayed, len(self.model.items) - held
+        assert most - expired <= waiting <= most - self.model.expired_at_the_head(self.now)
 
     def compare_what_is_left(self) -> None:
         if self.spec.name not in self.house.vhost.queues:
             return
-        self.call(self._release_all)
-        for item in self.model.items:
-            item.holder = None
-        self.model.make_fit(0, self.now)
+        self._release_all()
         self.run(self.house.later(1000))
         self.quiet()
         for item in self.model.expired(self.now):

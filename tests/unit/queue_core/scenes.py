@@ -41,6 +41,7 @@ class Rules:
     """A policy that only takes notes."""
 
     name = "q"
+    may_expire = False
 
     def __init__(self) -> None:
         self.due: list[float] = []
@@ -64,6 +65,9 @@ class Rules:
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
         """Nobody counts here."""
+
+    def on_turn(self, cursor: Cursor) -> None:
+        """Nothing expires here."""
 
     def on_due(self, cursor: Cursor, when: float) -> None:
         self.due.append(when)
