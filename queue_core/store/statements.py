@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from queue_core.message import utc
-from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean, content_values
+from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean
 from queue_core.store.segments import Segment
 
 if TYPE_CHECKING:
@@ -196,15 +196,10 @@ async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
         await _write_outbox(connection, batch.outbox)
     if batch.wills:
         await insert(connection, DELETE_WILLS, batch.wills)
-    for (vhost, topic), record in batch.retained.items():
-        if record.message is None:
+    for (vhost, topic), values in batch.retained.items():
+        if values is None:
             await connection.execute(DELETE_RETAINED, vhost, topic)
         else:
-            values = content_values(record.message) | {
-                "vhost": vhost,
-                "topic": topic,
-                "qos": record.qos,
-            }
             await connection.execute(_upsert_retained(tuple(values)), *values.values())
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import Text
 
+from queue_core.errors import InvalidArgument
 from queue_core.message import Message, utc
 from queue_core.session import ClientKey
 from queue_core.store.cold import insert_rows, transaction, unnested
@@ -29,7 +30,14 @@ class WillTable:
         self._deleting = Gathering(self._delete_all)
 
     async def put(self, key: ClientKey, each: Will) -> None:
-        await self._putting.add(_values(key, each))
+        try:
+            values = _values(key, each)
+        except Exception as error:  # whatever its properties do
+            raise InvalidArgument(
+                f"the will cannot be stored: {error}; leave out numbers and times out of range, "
+                "and what is nested too deep"
+            ) from error
+        await self._putting.add(values)
 
     async def _put_all(self, rows: list[dict[str, object]]) -> list[None]:
         statement = insert_rows(will, rows)

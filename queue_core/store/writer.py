@@ -22,6 +22,7 @@ from queue_core.cursor import Cursor
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store import statements
 from queue_core.store.batch import Batch
+from queue_core.store.complaints import Complaints
 from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
 from queue_core.store.segments import NoSegment, Segment, SegmentBook
 from queue_core.transactions import Waiter
@@ -121,6 +122,7 @@ class Writer:
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._complain = Complaints(log).warn  # clients decide how often
 
     # --- what the core calls; none of it waits
 
@@ -301,7 +303,7 @@ class Writer:
             # stored than to drop segments that nobody knows to be settled
             raise StoreUnavailable(f"the journal cannot be written: {error}") from error
         if units:
-            log.error("refused by the database, and dropped: %s", error)
+            self._complain("refused by the database, and dropped: %s", error)
             Batch(units, self._book, self.generation).refuse(
                 InvalidArgument(
                     f"the message cannot be stored: {error}; leave out what PostgreSQL does not "

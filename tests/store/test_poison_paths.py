@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.message import Message
+from queue_core.message import Message, Properties
 from queue_core.outcomes import REJECTED, Outcome, Verdict
 from queue_core.units import RetainedRecord
 from tests.store.managers import House, Told, bodies
@@ -96,6 +96,27 @@ async def test_a_retained_value_for_a_time_beyond_the_calendar_is_refused_alone(
     await house.queue()
     told = Told()
     message = Message(b"x", "amq.topic", topic="a", expires_at=1e18)
+    house.vhost.publish_topic(message, told, 7, (RetainedRecord("/", "a", message),))
+    house.put("q", b"1", told=told)
+    await told.answers(2)
+    assert ([token for token, _ in told.refused], told.committed) == ([7], [0])
+
+
+class Unreadable:
+    """A form whose reader fails in a way that nobody foresaw."""
+
+    code = 3
+
+    def properties(self, native: bytes) -> Properties:
+        raise AssertionError("no such thing")
+
+
+async def test_a_retained_value_whose_properties_cannot_be_read_is_refused_alone(
+    house: House,
+) -> None:
+    await house.queue()
+    told = Told()
+    message = Message(b"x", "amq.topic", topic="a", form=Unreadable(), native=b"x")
     house.vhost.publish_topic(message, told, 7, (RetainedRecord("/", "a", message),))
     house.put("q", b"1", told=told)
     await told.answers(2)
