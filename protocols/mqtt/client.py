@@ -38,6 +38,7 @@ from protocols.mqtt.property_set import NO_PROPERTIES
 from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of, violation
+from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.rights import WaitingRights
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from protocols.mqtt.subscribing import Subscribing
@@ -171,8 +172,7 @@ class Client:
             session,
             identity,
             services.auth,
-            services.sessions.retained,
-            broker.sys_topics,
+            self._make_retained_sending(),
             self._queue_topics,
             settings,
             broker.counters,
@@ -204,6 +204,16 @@ class Client:
             OutgoingAliases(aliases) if aliases else None,
             self._broker.counters,
             self._broker.services.clock,
+        )
+
+    def _make_retained_sending(self) -> RetainedSending:
+        return RetainedSending(
+            self.session,
+            self._broker.services.sessions.retained,
+            self._broker.sys_topics,
+            self._broker.settings,
+            self._broker.spawn,
+            self._on_unspeakable,
         )
 
     def _make_publishing(self, identity: Identity) -> Publishing:
@@ -241,7 +251,7 @@ class Client:
         )
 
     def _on_unspeakable(self, error: CoreError) -> None:
-        """3.x has no word for a refusal."""
+        """There is no word for this refusal: 3.x has none for any."""
         self._link.fail(reason_of(error), str(error))
 
     def _forget(self, packet_id: int) -> None:

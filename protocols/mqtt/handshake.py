@@ -14,7 +14,14 @@ from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink, lifeti
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.login import ByMethod, ByPassword, place_of
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Version, Will
-from protocols.mqtt.properties import MQTT3, MQTT5, check_response_topic, native_of, read_facts
+from protocols.mqtt.properties import (
+    MQTT3,
+    MQTT5,
+    check_response_topic,
+    is_text,
+    native_of,
+    read_facts,
+)
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.publishing import RESERVED
 from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of
@@ -137,6 +144,10 @@ def _check_will(broker: Broker, identity: Identity, vhost: Vhost, will: Will | N
     if will.topic.startswith((*RESERVED, "$queue/")):
         raise AccessRefused(f"a will cannot go to '{will.topic}'")
     check_response_topic(will.properties.response_topic)
+    if will.properties.payload_format == 1 and not is_text(will.payload):
+        raise Refused(
+            ReasonCode.PAYLOAD_FORMAT_INVALID, "the will's payload is not the UTF-8 it claims to be"
+        )
     resource = Resource("topic", vhost.name, TOPIC_EXCHANGE, dotted(will.topic))
     broker.services.auth.require(identity, Action.WRITE, resource)
 

@@ -37,6 +37,7 @@ __all__ = [
     "PublishFacts",
     "built_properties",
     "check_response_topic",
+    "is_text",
     "native_of",
     "published_qos",
     "read_facts",
@@ -179,6 +180,15 @@ def read_facts(raw: bytes) -> PublishFacts:
 def check_response_topic(topic: str | None) -> None:
     if topic is not None and ("+" in topic or "#" in topic):  # [MQTT-3.3.2-14]
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a response topic with a wildcard in it")
+
+
+def is_text(payload: bytes) -> bool:
+    """Whether it is the UTF-8 that its format indicator says it is."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def without_hop_properties(raw: bytes) -> bytes:

@@ -17,7 +17,15 @@ from protocols.mqtt.fan_out import FanOut
 from protocols.mqtt.inbound import PUBCOMP, Inbound, Received
 from protocols.mqtt.known_topics import KnownTopic
 from protocols.mqtt.packets import Publish, PubRel, Version
-from protocols.mqtt.properties import FACTS, MQTT3, MQTT5, QUEUE_PREFIX, PublishFacts, native_of
+from protocols.mqtt.properties import (
+    FACTS,
+    MQTT3,
+    MQTT5,
+    QUEUE_PREFIX,
+    PublishFacts,
+    is_text,
+    native_of,
+)
 from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal, reason_of
 from protocols.mqtt.runs import DELIVERIES, MOST, Run, find_run, takers_of
@@ -150,11 +158,8 @@ class Publishing:
             self.refuse(packet, topic, error)
 
     def _check_text(self, packet: Publish, facts: PublishFacts) -> None:
-        if facts.is_text:
-            try:
-                packet.payload.decode()
-            except UnicodeDecodeError:
-                raise PayloadInvalid("the payload is not the UTF-8 it claims to be") from None
+        if facts.is_text and not is_text(packet.payload):
+            raise PayloadInvalid("the payload is not the UTF-8 it claims to be")
 
     def _publish(self, packet: Publish, topic: str, facts: PublishFacts) -> None:
         if topic.startswith(QUEUE_PREFIX):

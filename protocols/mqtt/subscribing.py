@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.counters import MqttCounters
-from protocols.mqtt.delivering import RETAINED
 from protocols.mqtt.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck, Unsubscribe
 from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, subscribe_refusal
+from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.rights import right_of, topic_right
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Action, Auth, Identity
 from queue_core.errors import CoreError, InvalidTopic, LimitExceeded, NotSupported
-from queue_core.message import Message
-from queue_core.router import Match
 from queue_core.subscriptions import SHARE_PREFIX, Subscription
 from queue_core.topics import MAX_LEVELS, filter_tokens
 
 if TYPE_CHECKING:
-    from queue_core.retained import Retained
     from queue_core.session import Session
-    from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)
 
-SYS_PREFIX: Final = "$SYS/"
 LEVELS_EACH: Final = 16  # that a filter has on average, where a session has as many as it may
 NEVER, IF_NEW = 2, 1  # retain handling; 0: always
-
-
-class SysTopics(Protocol):
-    """What the gateway says about itself."""
-
-    def matching(self, topic_filter: str) -> list[Message]:
-        """The current values."""
-        ...
 
 
 class Subscribing:
@@ -56,7 +41,6 @@ class Subscribing:
         "_retained",
         "_session",
         "_settings",
-        "_sys_topics",
         "_tells_reasons",
     )
 
@@ -65,8 +49,7 @@ class Subscribing:
         session: Session,
         identity: Identity,
         auth: Auth,
-        retained: Retained,
-        sys_topics: SysTopics,
+        retained: RetainedSending,
         queue_topics: QueueTopics,
         settings: Settings,
         counters: MqttCounters,
@@ -79,7 +62,6 @@ class Subscribing:
         self._identity = identity
         self._auth = auth
         self._retained = retained
-        self._sys_topics = sys_topics
         self._queue_topics = queue_topics
         self._settings = settings
         self._counters = counters
@@ -220,33 +202,10 @@ class Subscribing:
             return NO_PROPERTIES
         return PropertySet(reason_string=problem[:1024])
 
-    # --- retained messages
-
     async def _send_retained(self, subscription: Subscription, is_new: bool) -> None:
-        """Through the session's own queues: window and acknowledgements hold for them, too."""
         handling = subscription.retain_handling
-        if handling == NEVER or (handling == IF_NEW and not is_new):
-            return
-        marked = msgspec.structs.replace(subscription, extra={RETAINED: True})
-        async for message in self._values(subscription.filter):
-            session = self._session
-            if not session.is_attached:
-                return
-            queues: list[Queue] = [session.live]
-            if session.stored is not None:
-                queues.insert(0, session.stored)
-            route = tuple(Match(queue, (marked,)) for queue in queues)
-            session.vhost.hand_over(message, route, None, 0, ())
-
-    async def _values(self, topic_filter: str) -> AsyncIterator[Message]:
-        if topic_filter.startswith(SYS_PREFIX):
-            for message in self._sys_topics.matching(topic_filter):
-                yield message
-        if not self._settings.retained_messages:
-            return  # what was retained before stays where it is
-        vhost = self._session.vhost.name
-        async for kept in self._retained.match(vhost, topic_filter):
-            yield kept.message
+        if handling != NEVER and (handling != IF_NEW or is_new):
+            await self._retained.send(subscription)
 
     # --- UNSUBSCRIBE
 

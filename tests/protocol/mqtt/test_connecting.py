@@ -236,6 +236,13 @@ async def test_the_last_will_is_not_published_when_connect_is_refused(mqtt: Mqtt
         assert await subscriber.hears_nothing()
 
 
+async def test_a_will_is_held_to_what_it_says_of_its_payload(mqtt: Mqtt) -> None:
+    for payload, reason in ((b"\xff", 0x99), ("\u00fc".encode(), 0)):
+        client = await mqtt.open()
+        will = Will(fresh("t"), payload, properties=PropertySet(payload_format=1))
+        assert (await client.connect(Connect(fresh(), will=will))).reason == reason
+
+
 async def test_a_session_belongs_to_its_user(mqtt: Mqtt) -> None:
     name = fresh()
     async with mqtt.client(name, properties=lasting(), username="guest", password=b"guest"):

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.packets import Connect, PingResp, PubAck, Publish, Version, Will
+from protocols.mqtt.packets import (
+    Connect,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+    Will,
+)
 from protocols.mqtt.property_set import PropertySet
 from tests.gateway_process import GatewayProcess, running
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
@@ -92,6 +102,60 @@ async def test_a_pending_queue_takes_more_than_the_window_and_spills_when_its_cl
         received = await client.messages(20)
         assert [m.payload for m in received] == [b"%d" % i for i in range(20)]
         assert [m.dup for m in received] == [True] * 2 + [False] * 18
+
+
+@pytest.mark.parametrize("seconds", [0, 300])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_mqtt_3_3_1_9_all_retained_messages_come_however_few_find_room(
+    narrow: Mqtt, qos: int, seconds: int
+) -> None:
+    """The session's queues have room for 20."""
+    topic = fresh("t")
+    publisher = await narrow.connected()
+    packets = [
+        Publish(f"{topic}/{i}", b"x" * 100_000, 1, True, packet_id=i + 1) for i in range(100)
+    ]
+    publisher.send(*packets)
+    for _ in packets:
+        await publisher.find(PubAck)
+    limits = P(session_expiry=seconds, receive_maximum=2)
+    client = await narrow.connected(properties=limits)
+    assert await client.subscribe(f"{topic}/#", qos) == qos
+    received = [message.topic for message in await client.messages(100)]
+    assert sorted(received) == sorted(packet.topic for packet in packets)
+    assert await client.hears_nothing()
+
+
+async def test_what_is_left_of_retained_messages_is_not_for_who_unsubscribed(narrow: Mqtt) -> None:
+    topic = fresh("t")
+    publisher = await narrow.connected()
+    for i in range(100):
+        await publisher.publish(f"{topic}/{i}", b"x", 1, retain=True)
+    client = await narrow.connected(properties=P(receive_maximum=1))
+    await client.subscribe(f"{topic}/#", 1)
+    client.send(Unsubscribe(9, (f"{topic}/#",)))
+    await client.find(UnsubAck)
+    received = 0
+    client.send(PingReq())
+    while isinstance(packet := await client.receive(), Publish):  # what had found room
+        received += 1
+        client.send(PubAck(packet.packet_id), PingReq())
+        await client.find(PingResp)
+    assert 0 < received < 100
+
+
+@pytest.fixture(scope="module")
+def narrow_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    session = {"max_live_queue_size": 20, "max_offline_queue_size": 20}
+    with running(tmp_path_factory.mktemp("narrow"), {"session": session}) as process:
+        yield process
+
+
+@pytest.fixture
+async def narrow(narrow_gateway: GatewayProcess) -> AsyncIterator[Mqtt]:
+    mqtt = Mqtt(narrow_gateway.ports["mqtt"])
+    yield mqtt
+    await mqtt.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from protocols.mqtt.retained_sending import RetainedSending
+from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
+from queue_core.subscriptions import Subscription
 
 
 def broker() -> Any:
@@ -58,3 +61,29 @@ async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize(("vhost", "hears"), [("/", True), ("tenant", False)])
+async def test_its_values_are_in_the_listeners_own_virtual_host(vhost: str, hears: bool) -> None:
+    """What the whole gateway does is not for everybody who has a corner of it."""
+    sent: list[str] = []
+    queue = SimpleNamespace(
+        spec=SimpleNamespace(max_length=None, max_bytes=None),
+        cursor=SimpleNamespace(ready=None),
+    )
+    session: Any = SimpleNamespace(
+        vhost=SimpleNamespace(
+            name=vhost,
+            hand_over=lambda message, *_: sent.append(message.topic),
+            writer=SimpleNamespace(is_congested=False),
+        ),
+        live=queue,
+        stored=None,
+        is_attached=True,
+    )
+    none: Any = None
+    topics, settings = SysTopics(broker()), Settings(retained_messages=False)
+    sending = RetainedSending(session, none, topics, settings, none, none)
+    await sending.send(Subscription("$SYS/#"))
+    assert ("$SYS/broker/uptime" in sent) is hears
+    assert bool(sent) is hears
