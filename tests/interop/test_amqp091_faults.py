@@ -11,6 +11,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import aiormq
@@ -131,6 +133,34 @@ async def test_kill_nine_of_postgresql_loses_no_confirmed_message(gateway: Gatew
     history.check()
 
 
+ASKED: dict[str, Any] = {  # of a header: a value of each kind, each asked for by a queue of its own
+    "truth": True,
+    "int": -7,
+    "long": 1 << 40,
+    "double": 1.5,
+    "decimal": Decimal("2.50"),
+    "text": "text",
+    "bytes": bytearray(b"\xff\x00"),
+    "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "nothing": None,  # asks for any
+    "array": [1, "two", [3.0]],
+    "table": {"a": 1, "b": {"c": False}},
+}
+
+
+async def check_headers(channel: AbstractChannel) -> None:
+    """Each binding takes its own value and no other, and is undone by the words that made it."""
+    for is_bound in (True, False):
+        for value in ASKED.values():
+            properties = aiormq.spec.Basic.Properties(headers={"h": value}, delivery_mode=2)
+            await channel.basic_publish(b"", exchange="amq.headers", properties=properties)
+        for name, value in ASKED.items():
+            purged = await channel.queue_purge(name)
+            expected = 1 if value is not None else len(ASKED)
+            assert (name, purged.message_count) == (name, expected * is_bound)
+            await channel.queue_unbind(name, "amq.headers", arguments={"h": value})
+
+
 async def test_durable_definitions_survive_a_restart_and_others_do_not(
     gateway: GatewayProcess,
 ) -> None:
@@ -144,6 +174,9 @@ async def test_durable_definitions_survive_a_restart_and_others_do_not(
     await channel.queue_declare("gone", durable=False)
     await channel.queue_bind("kept", "kept", routing_key="a.*")
     await channel.queue_bind("kept", "gone")
+    for name, value in ASKED.items():
+        await channel.queue_declare(name, durable=True)
+        await channel.queue_bind(name, "amq.headers", arguments={"h": value})
     await channel.basic_publish(b"1", exchange="kept", routing_key="a.b", properties=PERSISTENT)
     await asyncio.to_thread(gateway.restart)
     connection, channel = await opened(gateway)
@@ -154,6 +187,7 @@ async def test_durable_definitions_survive_a_restart_and_others_do_not(
         await channel.basic_publish(b"2", exchange="kept", routing_key="a.c", properties=PERSISTENT)
         bodies = [(await channel.basic_get("kept", no_ack=True)).body for _ in range(2)]
         assert bodies == [b"1", b"2"]
+        await check_headers(channel)
         for check in (channel.queue_declare, channel.exchange_declare):
             other = await connection.channel()
             with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):

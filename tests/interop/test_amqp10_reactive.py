@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pika
+import pytest
 
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
@@ -128,14 +129,41 @@ class Transact(Client):
         self.connection.close()
 
 
+class LeaveFirst(Transact):
+    """Closes the receiver before it commits: what it accepted is the transaction's."""
+
+    def discharge(self) -> None:
+        if self.got == self.count and self.receiver.state & proton.Endpoint.LOCAL_ACTIVE:
+            self.receiver.close()
+
+    def on_link_closed(self, event: Any) -> None:
+        if event.link == self.receiver:
+            super().discharge()
+
+
+class LeaveOpen(Transact):
+    """Closes the control link instead of discharging."""
+
+    def discharge(self) -> None:
+        control = self.connection._txn_ctrl
+        if self.got == self.count and control.state & proton.Endpoint.LOCAL_ACTIVE:
+            control.close()
+
+    def on_link_closed(self, event: Any) -> None:
+        if event.link == self.connection._txn_ctrl:
+            self.ended = "aborted"
+            self.connection.close()
+
+
+@pytest.mark.parametrize("kind", [Transact, LeaveFirst])
 def test_a_transaction_publishes_and_retires_together(
-    shared_gateway: GatewayProcess, connect: Connections
+    shared_gateway: GatewayProcess, connect: Connections, kind: type[Transact]
 ) -> None:
     source, target, connection = fresh("from"), fresh("to"), connect()
     sender = connection.create_sender(f"queue://{source}")
     for _ in range(3):
         sender.send(data(b"before"))
-    client = Transact(shared_gateway, f"queue://{target}", f"queue://{source}", 3, commits=True)
+    client = kind(shared_gateway, f"queue://{target}", f"queue://{source}", 3, commits=True)
     run(client)
     assert client.ended == "committed"
     receiver = connection.create_receiver(f"queue://{target}", credit=5)
@@ -143,14 +171,15 @@ def test_a_transaction_publishes_and_retires_together(
     assert nothing_comes(connection.create_receiver(f"queue://{source}"))
 
 
+@pytest.mark.parametrize("kind", [Transact, LeaveOpen])
 def test_an_aborted_transaction_leaves_no_trace(
-    shared_gateway: GatewayProcess, connect: Connections
+    shared_gateway: GatewayProcess, connect: Connections, kind: type[Transact]
 ) -> None:
     source, target, connection = fresh("from"), fresh("to"), connect()
     sender = connection.create_sender(f"queue://{source}")
     for _ in range(3):
         sender.send(data(b"before"))
-    client = Transact(shared_gateway, f"queue://{target}", f"queue://{source}", 3, commits=False)
+    client = kind(shared_gateway, f"queue://{target}", f"queue://{source}", 3, commits=False)
     run(client)
     assert client.ended == "aborted"
     assert nothing_comes(connection.create_receiver(f"queue://{target}"))
