@@ -37,7 +37,13 @@ from protocols.mqtt.property_set import (
     PropertySet,
     decode_properties,
 )
-from protocols.mqtt.reasons import MqttError, ReasonCode, malformed, violation
+from protocols.mqtt.reasons import (
+    DISCONNECT_REASONS,
+    MqttError,
+    ReasonCode,
+    malformed,
+    violation,
+)
 from protocols.mqtt.wire import Reader
 
 
@@ -160,9 +166,6 @@ def _packet_id(reader: Reader) -> int:
 
 PUBLISH_REASONS: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
 RELEASE_REASONS: Final = frozenset((0x00, 0x92))
-DISCONNECT_REASONS: Final = frozenset(
-    (0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3))
-)
 AUTH_REASONS: Final = frozenset((0x00, 0x18, 0x19))
 SUBACK_REASONS: Final = frozenset(
     (0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)

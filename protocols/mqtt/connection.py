@@ -26,7 +26,15 @@ from protocols.mqtt.machine import RECEIVED, State, step
 from protocols.mqtt.mistakes import CONNECT_HEAD, mistake
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
-from protocols.mqtt.reasons import PASSING_TROUBLE, RETURN_CODES, MqttError, ReasonCode, violation
+from protocols.mqtt.reasons import (
+    PASSING_TROUBLE,
+    RETURN_CODES,
+    MqttError,
+    ReasonCode,
+    connack_reason,
+    disconnect_reason,
+    violation,
+)
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Identity, Peer
 
@@ -445,7 +453,9 @@ class Connection(asyncio.Protocol):
         if self._version == Version.V5:
             told, properties = self._last_words(reason, text)
             self._send_last(
-                ConnAck(False, told, properties) if is_new else Disconnect(told, properties)
+                ConnAck(False, connack_reason(told), properties)
+                if is_new
+                else Disconnect(disconnect_reason(told), properties)
             )
         elif is_new and reason in RETURN_CODES:
             self._send(ConnAck(False, RETURN_CODES[reason]))

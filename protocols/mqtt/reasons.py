@@ -129,6 +129,30 @@ def subscribe_refusal(error: CoreError) -> ReasonCode:
     return reason if reason in SUBSCRIBE_REFUSALS else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
 
+# What a CONNACK may say (table 3-1) and a DISCONNECT (table 3-10) [MQTT-3.2.2-8] [MQTT-3.14.2-1].
+# The same trouble has another name before and after the client was let in.
+CONNACK_REASONS: Final = frozenset(
+    (0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F)
+)
+DISCONNECT_REASONS: Final = frozenset(
+    (0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3))
+)
+_IN_CONNACK: Final = {ReasonCode.SERVER_SHUTTING_DOWN: ReasonCode.SERVER_UNAVAILABLE}
+_IN_DISCONNECT: Final = {ReasonCode.SERVER_UNAVAILABLE: ReasonCode.SERVER_BUSY}
+
+
+def connack_reason(reason: ReasonCode) -> ReasonCode:
+    if reason in CONNACK_REASONS:
+        return reason
+    return _IN_CONNACK.get(reason, ReasonCode.UNSPECIFIED_ERROR)
+
+
+def disconnect_reason(reason: ReasonCode) -> ReasonCode:
+    if reason in DISCONNECT_REASONS:
+        return reason
+    return _IN_DISCONNECT.get(reason, ReasonCode.UNSPECIFIED_ERROR)
+
+
 # Trouble of this gateway that another one may not have.
 PASSING_TROUBLE: Final = frozenset(
     (

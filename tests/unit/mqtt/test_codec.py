@@ -38,7 +38,14 @@ from protocols.mqtt.property_set import (
     PropertySet,
     encode_properties,
 )
-from protocols.mqtt.reasons import REASONS, MqttError, ReasonCode, reason_of
+from protocols.mqtt.reasons import (
+    REASONS,
+    MqttError,
+    ReasonCode,
+    connack_reason,
+    disconnect_reason,
+    reason_of,
+)
 from queue_core import errors
 from tests.unit.mqtt.vectors import VECTORS
 
@@ -391,3 +398,23 @@ def test_3_1_lets_a_client_leave_out_what_its_flags_announce(
     assert packet == Connect("id", Version.V31, True, 60, username)
     with pytest.raises(MqttError):
         decode(0x10, b"\0\4MQTT\4" + body, Version.V311)
+
+
+# Tables 3-1 and 3-10, as they are printed.
+CONNACK_CODES = "00 80 81 82 83 84 85 86 87 88 89 8A 8C 90 95 97 99 9A 9B 9C 9D 9F"
+DISCONNECT_CODES = (
+    "00 04 80 81 82 83 87 89 8B 8D 8E 8F 90 93 94 95 96 97 98 99 9A 9B 9C 9D 9E 9F A0 A1 A2"
+)
+
+
+def test_mqtt_3_2_2_8_and_3_14_2_1_whatever_ends_a_connection_is_said_by_a_code_of_the_table() -> (
+    None
+):
+    for table, said in ((CONNACK_CODES, connack_reason), (DISCONNECT_CODES, disconnect_reason)):
+        codes = set(bytes.fromhex(table))
+        for reason in ReasonCode:
+            assert said(reason) in codes
+            assert said(reason) == reason or reason not in codes
+            assert (said(reason) < 0x80) == (reason in codes and reason < 0x80)
+    assert connack_reason(ReasonCode.SERVER_SHUTTING_DOWN) == ReasonCode.SERVER_UNAVAILABLE
+    assert disconnect_reason(ReasonCode.SERVER_UNAVAILABLE) == ReasonCode.SERVER_BUSY
