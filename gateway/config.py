@@ -44,7 +44,10 @@ class Database(Section, frozen=True, kw_only=True):
     ] = None
     migrate: Annotated[
         bool,
-        Meta(description="bring the schema up to date at the start; false: wait for a DBA to"),
+        Meta(
+            description="bring the schema up to date at the start; false: leave that to a DBA, and "
+            "end with an error where it is not"
+        ),
     ] = True
     pool_size: Annotated[
         int,
