@@ -42,10 +42,9 @@ class PacketLedger:
             held = self._by_session.get(record.session_id)
             if held is None:
                 continue
+            held.pop((record.is_outgoing, record.packet_id), None)  # the newest stands last
             if record.state:
                 held[record.is_outgoing, record.packet_id] = record
-            else:
-                held.pop((record.is_outgoing, record.packet_id), None)
 
     def records(self) -> Iterator[PacketRecord]:
         """All that is in flight."""

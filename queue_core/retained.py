@@ -37,6 +37,9 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 LARGEST_CACHED: Final = 16 * 1024
 CACHED_OVERHEAD: Final = 512  # bytes of Python objects around a value, however small that is
 PATIENCE: Final = 1.0  # seconds that a subscriber waits for values on their way to the table
+MOST_COMING: Final = (
+    10_000  # on their way to the table, before those are looked for that never come
+)
 SWEEP_PAUSE: Final = 60.0  # seconds between two looks for expired ones
 SWEEP_STEP: Final = 5000  # topics looked at before others get their turn
 SWEEP_BREATH: Final = 0.01  # seconds until the next step
@@ -204,9 +207,10 @@ class Retained:
         self._settings = settings or RetainedSettings()
         self._indexes: dict[str, TopicIndex] = {}
         # The newest of each topic that is on its way to the table, the oldest of them first. One
-        # that is refused there stays until somebody subscribes.
+        # that is refused there stays until somebody subscribes, or they are many.
         self._coming: dict[tuple[str, str], tuple[int, RetainedRecord]] = {}
         self._numbers = count(1)
+        self._is_clearing = False
         self._cache: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._cached_bytes = 0
         self._sweep: Appointment | None = None
@@ -231,7 +235,16 @@ class Retained:
         record = RetainedRecord(vhost, topic, message if message.body else None, qos)
         self._coming.pop((vhost, topic), None)
         self._coming[vhost, topic] = next(self._numbers), record
+        if len(self._coming) > MOST_COMING and not self._is_clearing:
+            self._is_clearing = True
+            self._later(self._clear_refused())
         return record
+
+    async def _clear_refused(self) -> None:
+        try:
+            await self._has_caught_up(next(self._numbers))
+        finally:
+            self._is_clearing = False
 
     def _check_limits(self, vhost: str, message: Message) -> None:
         topic = message.topic

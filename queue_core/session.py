@@ -153,10 +153,9 @@ class SessionState:
 
     def note(self, record: PacketRecord) -> None:
         key = (record.is_outgoing, record.packet_id)
+        self.packets.pop(key, None)  # they stand in the order of what was said of them last
         if record.state:
             self.packets[key] = PacketState(record.state, record.queue_id, record.offset)
-        else:
-            self.packets.pop(key, None)
 
     def info(self, *, is_connected: bool) -> SessionInfo:
         return SessionInfo(

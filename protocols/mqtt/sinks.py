@@ -64,7 +64,8 @@ class StoredSink:
         """What an earlier connection left in flight: its packet identifiers are taken up again
         [MQTT-4.4.0-1]."""
         outbound, session = self._deliverer.outbound, self._session
-        for (is_outgoing, packet_id), packet in sorted(session.packets.items()):
+        # in the order of the PUBRECs [MQTT-4.6.0-4]
+        for (is_outgoing, packet_id), packet in list(session.packets.items()):
             if not is_outgoing:
                 continue
             if packet.state == Sent.AWAITS_PUBCOMP:

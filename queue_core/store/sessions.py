@@ -105,11 +105,20 @@ class SessionTables:
         key = (packet.c.session_id, packet.c.direction, packet.c.packet_id)
         age = func.row_number().over(partition_by=key, order_by=packet.c.seq.desc())
         newest = (
-            select(*key, packet.c.state, packet.c.queue_id, packet.c.offset, age.label("age"))
+            select(
+                *key,
+                packet.c.seq,
+                packet.c.state,
+                packet.c.queue_id,
+                packet.c.offset,
+                age.label("age"),
+            )
             .where(packet.c.generation == generation)
             .subquery()
         )
-        in_flight = select(newest).where(newest.c.age == 1, newest.c.state != 0)
+        in_flight = (
+            select(newest).where(newest.c.age == 1, newest.c.state != 0).order_by(newest.c.seq)
+        )
         found: dict[int, list[PacketRecord]] = {}
         async with transaction(self._engine) as connection:
             for row in await connection.execute(in_flight):

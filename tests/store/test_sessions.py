@@ -202,6 +202,18 @@ async def test_packets_in_flight_survive_a_restart_as_far_as_they_were_committed
         assert len(list(here.sessions.live_packets())) == 2
 
 
+async def test_packets_stand_in_the_order_of_what_was_said_last_of_them(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        session = await here.open()
+        for number, state in ((1, 2), (2, 2), (3, 2), (3, 3), (1, 3), (2, 3)):
+            await here.commit(session.note(True, number, state))
+        assert [number for _, number in session.packets] == [3, 1, 2]
+        assert [record.packet_id for record in here.sessions.live_packets()] == [3, 1, 2]
+    async with world(migrated_url) as here:
+        session = await here.open()
+        assert [number for _, number in session.packets] == [3, 1, 2]
+
+
 async def test_a_session_that_is_not_stored_has_no_packet_records(migrated_url: str) -> None:
     async with world(migrated_url) as here:
         session = await here.open(expiry=0)

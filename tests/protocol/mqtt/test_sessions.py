@@ -131,6 +131,21 @@ async def test_a_qos_2_message_that_was_received_goes_on_with_pubrel(mqtt: Mqtt)
         assert await client.hears_nothing()
 
 
+async def test_mqtt_4_6_0_4_pubrel_comes_again_in_the_order_of_pubrec(mqtt: Mqtt) -> None:
+    name, topic = fresh(), fresh("t")
+    async with mqtt.client(name, properties=lasting()) as client, mqtt.client() as publisher:
+        await client.subscribe(topic, 2)
+        for i in range(3):
+            await publisher.publish(topic, b"%d" % i, 2, properties=P(message_expiry=300))
+        first, second, third = [(await client.expect(Publish)).packet_id for _ in range(3)]
+        order = [third, first, second]
+        for packet_id in order:
+            client.send(PubRec(packet_id))
+            assert await client.expect(PubRel) == PubRel(packet_id)
+    async with mqtt.client(name, clean=False, properties=lasting()) as client:
+        assert [(await client.expect(PubRel)).packet_id for _ in order] == order
+
+
 async def test_a_client_that_releases_nothing_gets_nothing_new(mqtt: Mqtt) -> None:
     """What it owes a PUBCOMP for counts against its window, over connections."""
     name, topic = fresh(), fresh("t")

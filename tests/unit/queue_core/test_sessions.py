@@ -18,6 +18,7 @@ from queue_core.packets import PacketLedger
 from queue_core.retained import (
     CACHED_OVERHEAD,
     LARGEST_CACHED,
+    MOST_COMING,
     Retained,
     RetainedSettings,
     TopicIndex,
@@ -313,6 +314,19 @@ async def test_a_value_that_is_on_its_way_is_waited_for() -> None:
     retained.committed([record])
     writing.done.set()
     assert await reading == [b"new"]
+
+
+async def test_values_that_are_refused_are_forgotten_when_they_are_many() -> None:
+    """Nobody may ever subscribe."""
+    writing = Writing()
+    tasks: list[asyncio.Future[object]] = []
+    retained = writing.retained()
+    retained._later = lambda work: tasks.append(asyncio.ensure_future(work))
+    for number in range(3 * MOST_COMING):
+        retained.record("/", Message(b"full", topic=f"t/{number}"), 1)
+        if tasks:
+            await tasks.pop()
+    assert len(retained._coming) <= MOST_COMING
 
 
 async def test_nobody_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
