@@ -449,9 +449,16 @@ class Machine:
         try:
             await WAITING[type(method)](channel, method)
         except Amqp091Error as error:
-            self._fail(channel.number, error)
+            self._fail_waiting(channel, method, error)
         except CoreError as error:
-            self._fail(channel.number, answer(error))
+            self._fail_waiting(channel, method, answer(error))
+
+    def _fail_waiting(self, channel: Channel, method: Method, error: Amqp091Error) -> None:
+        if channel.state is not ChannelState.OPEN:
+            self._log_failure(channel.number, error)  # the client knows of an end already
+            return
+        self._index = method.index
+        self._fail(channel.number, error)
 
     def _target(self, method: Method, payload: bytes) -> Target:
         assert isinstance(method, BasicPublish)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp091.content import decode_properties
+from protocols.amqp091.handshake import State
 from protocols.amqp091.methods import (
     BasicAck,
     BasicConsume,
@@ -26,6 +27,7 @@ from protocols.amqp091.methods import (
     TxSelect,
 )
 from queue_core.cursor import WAY
+from queue_core.errors import QueueNotFound
 from tests.unit.amqp091.conversation import Conversation, closes, published
 
 
@@ -140,6 +142,22 @@ async def test_what_has_no_queue_any_more_at_commit_is_returned() -> None:
     assert (body, type(committed).__name__) == (b"lost", "TxCommitOk")
     assert talk.services.root.queue("q").counts().ready == 1
     assert talk.services.root.house.counters.unroutable == 1
+
+
+async def test_a_method_that_waits_while_its_channel_ends_does_not_end_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = await Conversation().open()
+    channel = talk.machine.channels[1]
+
+    async def late(*_: object, **__: object) -> None:
+        channel.time_out()  # something else was not acknowledged in time
+        raise QueueNotFound("no such queue")
+
+    monkeypatch.setattr(talk.services.root, "get", late)
+    await talk.say(QueueDeclare(0, "q"))
+    assert closes(await talk.say(BasicGet(0, "q"))) == [(406, 0, 0)]
+    assert talk.machine.state is State.OPEN
 
 
 async def test_a_queue_that_is_not_exclusive_is_another_kind_of_queue() -> None:
