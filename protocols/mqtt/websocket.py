@@ -24,6 +24,7 @@ from protocols.mqtt.websocket_codec import (
     answer_upgrade,
     frame,
 )
+from queue_core.auth import Peer
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         self._timer = asyncio.get_running_loop().call_later(
-            self._broker.settings.connect_timeout, self._transport.abort
+            self._broker.settings.connect_timeout, self._on_no_upgrade
         )
+
+    def _on_no_upgrade(self) -> None:
+        self._broker.counters.refused_connections += 1
+        host = Peer.described_by(self._transport.get_extra_info).host
+        log.info("a client at %s has not asked for a WebSocket in time; closed", host)
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._mqtt is None:

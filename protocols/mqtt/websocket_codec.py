@@ -15,6 +15,7 @@ from typing import Final
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")  # the second is what 3.1 clients say
 MAX_REQUEST: Final = 16 * 1024  # bytes of an upgrade request
+LONG_LENGTHS: Final = {126: 2, 127: 8}  # bytes of a length that seven bits cannot say
 
 
 class Opcode(IntEnum):
@@ -134,12 +135,16 @@ def masked(payload: bytes, mask: bytes, offset: int = 0) -> bytes:
 
 
 class Receiver:
-    """Takes what a client sends after the upgrade. `answers` are control frames to send back."""
+    """Takes what a client sends after the upgrade. `answers` are control frames to send back.
+
+    Walks through a chunk in place: cut off frame by frame, one of 256 KiB with a byte in each held
+    up everybody for 0.4 s, and for 0.1 s so."""
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []
         self.is_closed = False
         self._buffer = b""
+        self._at = 0  # what of it was taken
         self._opcode: Opcode | None = None  # of the frame whose payload comes now
         self._left = 0
         self._mask = b""
@@ -149,41 +154,48 @@ class Receiver:
     def receive(self, data: bytes) -> bytes:
         """The payload of binary messages in it. Raises WebSocketError."""
         self._buffer = self._buffer + data if self._buffer else data
+        self._at = 0
+        size = len(self._buffer)
         payload: list[bytes] = []
-        while self._buffer and not self.is_closed:
+        while self._at < size and not self.is_closed:
             if self._opcode is None:
                 if not self._begin_frame():
                     break
             elif self._opcode >= Opcode.CLOSE:
-                if len(self._buffer) < self._left:
+                if size - self._at < self._left:
                     break
                 self._control(masked(self._take(self._left), self._mask))
                 continue
             payload.append(self._some_payload())
+        self._buffer = self._buffer[self._at :]
         return b"".join(payload)
 
     def _take(self, count: int) -> bytes:
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
-        return taken
+        start = self._at
+        self._at = start + count
+        return self._buffer[start : self._at]
 
     def _begin_frame(self) -> bool:
         """Reads a header; False: it is not all here."""
-        buffer = self._buffer
-        if len(buffer) < 2:
+        buffer, at = self._buffer, self._at
+        here = len(buffer) - at
+        if here < 2:
             return False
-        length = buffer[1] & 0x7F
-        extra = {126: 2, 127: 8}.get(length, 0)
-        if len(buffer) < 2 + extra + 4:
-            self._check(buffer[0], buffer[1], length)
+        first, second = buffer[at], buffer[at + 1]
+        length = second & 0x7F
+        extra = LONG_LENGTHS.get(length, 0)
+        opcode = self._check(first, second, length)
+        if here < 6 + extra:
             return False
-        opcode = self._check(buffer[0], buffer[1], length)
+        at += 2
         if extra:
-            length = int.from_bytes(buffer[2 : 2 + extra], "big")
-        self._mask = buffer[2 + extra : 6 + extra]
-        self._buffer = buffer[6 + extra :]
+            length = int.from_bytes(buffer[at : at + extra], "big")
+            at += extra
+        self._mask = buffer[at : at + 4]
+        self._at = at + 4
         self._left, self._offset, self._opcode = length, 0, opcode
         if opcode < Opcode.CLOSE:
-            self._is_fragmented = not buffer[0] & 0x80
+            self._is_fragmented = not first & 0x80
         elif length == 0:
             self._control(b"")
         return True
@@ -210,7 +222,7 @@ class Receiver:
     def _some_payload(self) -> bytes:
         if self._opcode is None or self._opcode >= Opcode.CLOSE:
             return b""
-        part = self._take(min(self._left, len(self._buffer)))
+        part = self._take(min(self._left, len(self._buffer) - self._at))
         plain = masked(part, self._mask, self._offset)
         self._offset += len(part)
         self._left -= len(part)

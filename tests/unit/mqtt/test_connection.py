@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from protocols.mqtt.broker import Broker
 from protocols.mqtt.connection import MOST_UNREAD, Connection
 from protocols.mqtt.settings import Settings
@@ -58,6 +60,8 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self._is_closed = True
 
+    abort = close
+
 
 class Clock:
     """Stands in for the loop: time is what the test says."""
@@ -76,9 +80,9 @@ class Clock:
         return asyncio.get_running_loop().call_later(1000, lambda: None)
 
 
-def broker() -> Broker:
+def broker(settings: Settings | None = None) -> Broker:
     nothing: Any = None
-    return Broker(nothing, Settings())
+    return Broker(nothing, settings or Settings())
 
 
 def connected(protocol: asyncio.Protocol) -> Transport:
@@ -101,6 +105,18 @@ async def test_who_sends_pings_of_websocket_and_takes_no_answer_is_not_read() ->
         sent += len(ping) * 500
     transport.read()
     assert transport.is_reading_now
+
+
+async def test_who_never_asks_for_a_websocket_is_closed_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    shared = broker(Settings(connect_timeout=0))
+    transport = connected(WebSocketConnection(shared))
+    await asyncio.sleep(0.001)  # behind the appointment, which was made before
+    assert transport.is_closing()
+    assert shared.counters.refused_connections == 1
+    assert "has not asked for a WebSocket in time" in caplog.text
 
 
 async def test_silence_is_counted_from_when_a_client_is_read_again() -> None:
