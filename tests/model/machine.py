@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queue_core import cursor, handing_out, priorities, ready
+from queue_core.message import CANONICAL, Properties
 from queue_core.store import batch, writer
 from queue_core.store.segments import SegmentLimits
 from tests.store.managers import BRISK, PATIENCE, House
@@ -104,6 +105,13 @@ def examine(machine: type[Machine], url: str, examples: int, steps: int) -> None
             verbosity=Verbosity.debug if is_long else Verbosity.normal,
         ),
     )
+
+
+def written(message_id: str | None) -> dict[str, Any]:
+    """Of a message with an id: its properties, as adapters have them."""
+    if message_id is None:
+        return {}
+    return {"form": CANONICAL, "native": CANONICAL.encode(Properties(message_id=message_id))}
 
 
 def make_tight(patch: pytest.MonkeyPatch, machine: type[Machine]) -> None:

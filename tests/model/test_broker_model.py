@@ -14,13 +14,13 @@ from queue_core.bindings import ExchangeRef
 from queue_core.consumers import Delivery
 from queue_core.errors import CoreError, ExchangeNotFound, QueueFull
 from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Message, Properties
+from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Published
 from queue_core.specs import QueueSpec
 from queue_core.store.operations import Operations, connect
 from queue_core.transactions import Transaction
 from queue_core.vhost import Queue
-from tests.model.machine import Machine, examine, in_time, make_tight
+from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_broker import (
     Binding,
     Exchange,
@@ -191,12 +191,11 @@ class BrokerMachine(Machine):
 
     def _message(self, letter: Letter) -> Message:
         key = self.name(letter.key) if letter.key in QUEUES else letter.key
-        message_id = letter.message_id
         return Message(
             letter.body,
             self.name(letter.exchange),
             routing_key=key,
-            properties=None if message_id is None else Properties(message_id=message_id),
+            **written(letter.message_id),
         )
 
     @rule(address=addresses, message_id=st.sampled_from([None, None, "m"]), count=st.integers(1, 3))
@@ -389,7 +388,7 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 @in_time
 def test_queues_and_exchanges_behave_like_plain_ones(migrated_url: str) -> None:
-    examine(BrokerMachine, migrated_url, examples=25, steps=40)
+    examine(BrokerMachine, migrated_url, examples=15, steps=40)
 
 
 @in_time
@@ -397,4 +396,4 @@ def test_they_do_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tight(monkeypatch, BrokerMachine)
-    examine(BrokerMachine, migrated_url, examples=15, steps=40)
+    examine(BrokerMachine, migrated_url, examples=8, steps=40)

@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import QueueFull
-from queue_core.message import Message, Properties
+from queue_core.message import Message
 from queue_core.outcomes import (
     ACCEPTED,
     FAILED,
@@ -24,7 +24,7 @@ from queue_core.outcomes import (
     Verdict,
 )
 from queue_core.specs import QueueSpec
-from tests.model.machine import Machine, examine, in_time, make_tight
+from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_queue import Item, PlainQueue
 from tests.store.managers import Inbox
 
@@ -215,7 +215,7 @@ class QueueMachine(Machine):
             (b"%d." % next(self.count)).ljust(size, b"x"),
             "",
             routing_key=self.spec.name,
-            properties=None if message_id is None else Properties(message_id=message_id),
+            **written(message_id),
             priority=priority,
             expires_at=None if lifetime is None else self.now + lifetime,
             not_before=self.now + delay if delay else None,
@@ -395,6 +395,7 @@ class QueueMachine(Machine):
         self._start_again()
         self.model.crash()
         self._overflow_again()
+        self.meet()
 
     @precondition(lambda self: self.model.items and self.lives > 0)
     @rule()
@@ -404,6 +405,7 @@ class QueueMachine(Machine):
         self.run(self.house.reopen())
         self._start_again()
         self.model.restart()
+        self.meet()
 
     def _release_all(self) -> None:
         """As adapters do before an orderly end: one consumer after the other."""
@@ -477,7 +479,7 @@ def _id(message: Message) -> str | None:
 
 @in_time
 def test_the_manager_behaves_like_a_plain_queue(migrated_url: str) -> None:
-    examine(QueueMachine, migrated_url, examples=25, steps=40)
+    examine(QueueMachine, migrated_url, examples=15, steps=40)
 
 
 @in_time
@@ -485,4 +487,4 @@ def test_it_does_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tight(monkeypatch, QueueMachine)
-    examine(QueueMachine, migrated_url, examples=25, steps=40)
+    examine(QueueMachine, migrated_url, examples=15, steps=40)
