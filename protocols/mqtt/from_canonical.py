@@ -7,6 +7,7 @@ Written when the first MQTT subscriber asks for a message of another protocol, a
 from __future__ import annotations
 
 from datetime import datetime
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -94,6 +95,7 @@ def _keeps(value: Scalar) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
+ROUNDING: Final = 0.001  # seconds: times since 1970 are exact to less than that
 DIALECT: Final = Dialect(_keeps, lambda _: True, nests=False)
 
 
@@ -107,8 +109,10 @@ class Entry(NamedTuple):
 
 
 def seconds_left(expires_at: float, now: float) -> int:
-    """What is left of a message's life, in whole seconds [MQTT-3.3.2-6]."""
-    return min(max(0, int(expires_at - now)), 0xFFFF_FFFF)
+    """What is left of a message's life: what its publisher gave it, less the whole seconds that it
+    has waited [MQTT-3.3.2-6]. One that is sent at once has all of it: rounded down, a second would
+    be none, and whoever gets it would take it for expired."""
+    return min(max(0, ceil(expires_at - now - ROUNDING)), 0xFFFF_FFFF)
 
 
 def qos(durable: bool) -> int:

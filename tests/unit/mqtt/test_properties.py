@@ -215,3 +215,23 @@ def test_what_is_left_of_a_life_is_never_less_than_nothing() -> None:
     assert expiry_octets(message, 40.5) == b"\x02" + (59).to_bytes(4, "big")
     assert expiry_octets(message, 500.0) == b"\x02\0\0\0\0"
     assert expiry_octets(Message(b"", topic="t"), 0.0) == b""
+
+
+@pytest.mark.parametrize(
+    ("given", "waited", "left"),
+    [
+        (100, 0, 100),
+        (100, 0.4, 100),
+        (100, 1, 99),
+        (100, 2.2, 98),
+        (1, 0.9, 1),
+        (1, 1, 0),
+        (0, 0, 0),
+    ],
+)
+def test_mqtt_3_3_2_6_the_seconds_that_a_message_waited_are_taken_off(
+    given: int, waited: float, left: int
+) -> None:
+    for since in (0.0, 1_700_000_000.1, 1_700_000_000.3, 1_999_999_999.7):
+        message = Message(b"", topic="a", expires_at=since + given)
+        assert expiry_octets(message, since + waited) == b"\x02" + left.to_bytes(4, "big")
