@@ -95,7 +95,7 @@ def _keeps(value: Scalar) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-ROUNDING: Final = 0.001  # seconds: times since 1970 are exact to less than that
+ROUNDING: Final = 0.00001  # seconds: times since 1970 are exact to less than that
 DIALECT: Final = Dialect(_keeps, lambda _: True, nests=False)
 
 

@@ -75,8 +75,8 @@ def content(document: Document) -> Any:
     without what the gateway stamps on it."""
     left = {k: v for k, v in document.items() if k not in ("exchange", "routing-key", "topic")}
     notes = left.pop("message-annotations", {})
-    if "ttl" in left.get("header", {}):  # MQTT counts in whole seconds
-        left["header"] = {**left["header"], "ttl": left["header"]["ttl"] // 1000}
+    if "ttl" in left.get("header", {}):  # MQTT counts in whole seconds, also one that has begun
+        left["header"] = {**left["header"], "ttl": -(-left["header"]["ttl"] // 1000)}
     said = dict(left.pop("properties", {}))
     headers = said.pop("headers", None) or {}
     user = said.pop("user-properties", [])

@@ -212,7 +212,7 @@ def test_properties_of_another_form_are_built_once() -> None:
 
 def test_what_is_left_of_a_life_is_never_less_than_nothing() -> None:
     message = Message(b"", topic="t", expires_at=100.0)
-    assert expiry_octets(message, 40.5) == b"\x02" + (59).to_bytes(4, "big")
+    assert expiry_octets(message, 40.5) == b"\x02" + (60).to_bytes(4, "big")
     assert expiry_octets(message, 500.0) == b"\x02\0\0\0\0"
     assert expiry_octets(Message(b"", topic="t"), 0.0) == b""
 
