@@ -215,6 +215,8 @@ class Message:
         if self.deaths:
             keys = self.deaths[0].routing_keys
             return keys[1:] if keys[:1] == (self.routing_key,) else ()
+        if COPIES.encode() not in self.native:  # as nearly always: nothing need be converted
+            return ()
         found = self.properties.header_map().get(COPIES)
         if not isinstance(found, list):  # other protocols have no lists there
             return ()
