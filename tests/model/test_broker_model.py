@@ -396,4 +396,4 @@ def test_they_do_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tight(monkeypatch, BrokerMachine)
-    examine(BrokerMachine, migrated_url, examples=8, steps=40)
+    examine(BrokerMachine, migrated_url, examples=10, steps=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -397,6 +398,59 @@ class QueueMachine(Machine):
         self._overflow_again()
         self.meet()
 
+    @precondition(lambda self: self.lives > 0 and not self.is_ephemeral)
+    @rule(
+        count=st.integers(1, 3),
+        which=st.lists(st.integers(0, 7), max_size=2),
+        turns=st.integers(0, 8),
+        is_transaction=st.booleans(),
+    )
+    def crash_amid(self, count: int, which: list[int], turns: int, is_transaction: bool) -> None:
+        """Nobody can say how far it came; but the messages came in order, and what was to become
+        true together did, or did not."""
+        if self.model.is_limited or self.model.window:
+            return
+        self.lives -= 1
+        messages = [self._message(1) for _ in range(count)]
+        held = list(self.open)
+        chosen = list({held[i % len(held)]: None for i in which}) if held else []
+        self.run(self._begin(messages, chosen, turns, is_transaction))
+        self.run(self.house.crash_and_reopen())
+        entries = self.run(self.house.vhost.browse(self.spec.name, 0, 10_000))
+        left = {entry.message.body for entry in entries}
+        came = [message for message in messages if message.body in left]
+        gone = [self.open[d] for d in chosen if d.message.body not in left]
+        assert came == messages[: len(came)]
+        if is_transaction:
+            assert (len(came), len(gone)) in ((0, 0), (count, len(chosen)))
+        for item in gone:
+            self.model.accept(item)
+        for message in came:
+            self.model.publish(message.body, self.now)
+        self._start_again()
+        self.model.crash()
+        self.meet()
+
+    async def _begin(
+        self, messages: list[Message], chosen: list[Delivery], turns: int, is_transaction: bool
+    ) -> None:
+        vhost, committing = self.house.vhost, None
+        if is_transaction:
+            transaction = vhost.transaction()
+            for message in messages:
+                transaction.publish(message)
+            transaction.settle(chosen, ACCEPTED)
+            committing = asyncio.ensure_future(transaction.commit())
+        else:
+            vhost.settle(chosen, ACCEPTED)
+            for message in messages:
+                vhost.publish(message)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if committing is not None:  # whoever waits for it is gone
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+
     @precondition(lambda self: self.model.items and self.lives > 0)
     @rule()
     def restart(self) -> None:
@@ -479,7 +533,7 @@ def _id(message: Message) -> str | None:
 
 @in_time
 def test_the_manager_behaves_like_a_plain_queue(migrated_url: str) -> None:
-    examine(QueueMachine, migrated_url, examples=15, steps=40)
+    examine(QueueMachine, migrated_url, examples=20, steps=40)
 
 
 @in_time
@@ -487,4 +541,4 @@ def test_it_does_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tight(monkeypatch, QueueMachine)
-    examine(QueueMachine, migrated_url, examples=15, steps=40)
+    examine(QueueMachine, migrated_url, examples=20, steps=40)

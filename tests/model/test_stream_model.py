@@ -291,7 +291,7 @@ class StreamMachine(Machine):
 
 @in_time
 def test_streams_behave_like_plain_ones(migrated_url: str) -> None:
-    examine(StreamMachine, migrated_url, examples=15, steps=40)
+    examine(StreamMachine, migrated_url, examples=20, steps=40)
 
 
 @in_time
@@ -299,4 +299,4 @@ def test_they_do_where_every_bound_is_reached(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tight(monkeypatch, StreamMachine)
-    examine(StreamMachine, migrated_url, examples=10, steps=40)
+    examine(StreamMachine, migrated_url, examples=15, steps=40)
