@@ -58,6 +58,12 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
+# Of queues, exchanges and bindings: no protocol lets tables in that are nested deeper.
+arguments = st.dictionaries(
+    texts | st.sampled_from(["x-max-length", "x-match"]),
+    scalars | st.sampled_from([1, 31]).map(nested) | st.dictionaries(texts, scalars, max_size=3),
+    max_size=3,
+)
 headers = st.lists(st.tuples(texts | st.just("twice"), values), max_size=3).map(tuple)
 times = st.none() | floats | st.just(1_900_000_000.0)
 
