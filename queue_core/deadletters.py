@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LONGEST_MS: Final = float(1 << 53)
 DROPPED: Final = {
     "maxlen": "dropped_overflow",
     "expired": "dropped_expired",
@@ -83,7 +84,7 @@ def _letter(
         time=now,
         exchange=message.exchange,
         routing_keys=(message.routing_key, *copies),
-        expiration_ms=None if expires_at is None else max(0, int((expires_at - now) * 1000)),
+        expiration_ms=None if expires_at is None else _milliseconds(expires_at - now),
     )
     key, keeps_key = message.routing_key, spec.dead_letter_key is None
     if spec.dead_letter_key is not None:
@@ -105,6 +106,11 @@ def _letter(
         vhost.house.counters.dropped_cycle += len(route) - len(kept)
         log.warning("queue '%s': a dead letter would go round in a circle; dropped", queue.name)
     return letter, kept
+
+
+def _milliseconds(left: float) -> int:
+    """Of a time to live that may be for ever: a number that every protocol and the table hold."""
+    return int(min(max(0.0, left * 1000), LONGEST_MS))
 
 
 def _is_cycle(target: str, deaths: tuple[Death, ...]) -> bool:

@@ -150,3 +150,18 @@ async def test_an_exchange_can_be_declared_though_its_row_is_there_already(
     await house.vhost.declare_exchange(ExchangeSpec.parse("x", "fanout", {}))
     await house.crash_and_reopen()
     assert house.vhost.router.exchange("x").spec.kind is ExchangeKind.FANOUT
+
+
+@pytest.mark.parametrize("expires_at", [inf, 1e200])
+async def test_a_dead_letter_that_would_have_lived_for_ever_is_kept(
+    house: House, expires_at: float
+) -> None:
+    await house.queue("dead")
+    await house.ephemeral("e", dead_letter_exchange="", dead_letter_routing_key="dead")
+    house.vhost.publish(Message(b"letter", "", routing_key="e", expires_at=expires_at))
+    delivery = await house.vhost.get("e")
+    assert delivery is not None
+    house.vhost.settle([delivery], REJECTED)
+    await house.flushed()
+    await house.crash_and_reopen()
+    assert bodies(await house.drain("dead")) == [b"letter"]
