@@ -85,9 +85,7 @@ class ConsumerSpec:
     replenish: bool = True
     auto_settle: bool = False  # settled by being handed over: at most once
     exclusive: bool = False
-    is_passing: bool = (
-        False  # takes one message and goes: no other waits for its turn because of it
-    )
+    is_passing: bool = False  # takes one message and goes, beside a single active consumer, too
     priority: int = 0
     group: str | None = None  # of a stream: whose cursor to read by; None: one of its own, not kept
     start: Position | None = None  # of a stream

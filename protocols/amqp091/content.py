@@ -205,7 +205,7 @@ def expiration_seconds(text: object) -> float | None:
     if text is None:
         return None
     digits = str(text)
-    if digits.isascii() and digits.isdigit() and int(digits[:12]) <= MAX_EXPIRATION_MS:
+    if digits.isascii() and digits.isdigit() and int(digits) <= MAX_EXPIRATION_MS:
         return int(digits) / 1000
     raise Amqp091Error(
         ReplyCode.PRECONDITION_FAILED,
