@@ -74,7 +74,7 @@ async def test_a_killed_postgresql_makes_durable_messages_wait_and_nothing_else(
         await history.grow(300, of="settled")
         await scene.end()
     assert_promises_hold(history)
-    assert "database out of reach" in scene.gateway.log()
+    assert "nothing can be written" in scene.gateway.log()
     assert "database is back" in scene.gateway.log()
 
 

@@ -20,6 +20,7 @@ from queue_core.errors import (
     QueueInUse,
     QueueNotEmpty,
     QueueNotFound,
+    ResourceLocked,
     VhostNotFound,
 )
 from queue_core.exchanges import ExchangeSpec
@@ -158,18 +159,18 @@ async def test_a_queue_declared_again_with_other_words_is_refused_and_unchanged(
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "kind"),
     [
-        QueueSpec.parse("q", durable=False),
-        QueueSpec.parse("q", exclusive=True),
-        QueueSpec.parse("q", auto_delete=True),
+        (QueueSpec.parse("q", durable=False), NotEquivalent),
+        (QueueSpec.parse("q", exclusive=True), ResourceLocked),
+        (QueueSpec.parse("q", auto_delete=True), NotEquivalent),
     ],
 )
 async def test_a_queue_declared_again_of_another_nature_is_refused(
-    house: House, other: QueueSpec
+    house: House, other: QueueSpec, kind: type[CoreError]
 ) -> None:
     await house.queue()
-    with pytest.raises(NotEquivalent):
+    with pytest.raises(kind):
         await house.vhost.declare_queue(other)
 
 
