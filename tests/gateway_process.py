@@ -34,13 +34,22 @@ def lasting_port() -> int:
     gateway comes back: to a client that tries to reach it, and so talks to itself."""
     first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     for port in random.sample(range(max(first - 12_000, 1024), first), 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if _claim(port):
             return port
     raise RuntimeError(f"no free port below {first}")
+
+
+def _claim(port: int) -> bool:
+    """Whether it is ours until this process ends: nobody listens there, and no other test will,
+    though our gateway has not started yet, or is down for a while."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim, socket.socket() as probe:
+        try:
+            claim.bind(f"\0howdah-test-port-{port}")  # a name that goes with its socket
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        claim.detach()
+        return True
 
 
 class GatewayProcess:
