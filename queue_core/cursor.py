@@ -22,7 +22,7 @@ from queue_core.history import History
 from queue_core.intervals import Intervals
 from queue_core.message import Amendment, Message
 from queue_core.outcomes import FAILED, Outcome, Verdict
-from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready
+from queue_core.ready import ENTRY_OVERHEAD, Budget, Ready
 from queue_core.runs import runs_of
 from queue_core.selection import Selection
 from queue_core.settled import Settled
@@ -324,34 +324,6 @@ class Cursor:
             return False
         self.lease_asked = tail + LEASE
         return True
-
-    def end_lease(self) -> None:
-        """An orderly end: what was never handed out need not be suspected of it."""
-        if self.journal is None:
-            return
-        if self.requeues and not self.in_flight:
-            self.lease_asked = 0  # nothing is left to suspect: those that came back are named
-            self._note_flags(self.journal)
-        elif isinstance(self.ready, FifoReady):
-            # those below the mark may have been handed out in an earlier life, or reading
-            reach = max(self.ready.reach, self.recovered_mark)
-            self.lease_asked = min(self.lease_asked, reach)
-        self.seq = WRITE_ALL
-        self.journal.note(self)
-
-    def _note_flags(self, journal: Journal) -> None:
-        mark, history = self.recovered_mark, self.history
-        suspects = {
-            *self.ready.offsets_below(mark),
-            *(offset for offset in self.delayed.offsets() if offset < mark),
-        }
-        delays = self.delays()  # the same rows as before, if those are not written yet
-        counted = {offset for offset, count in history.failures.items() if count}
-        noted = dict.fromkeys(suspects - counted, 1)
-        noted |= dict.fromkeys(history.released - suspects - history.failures.keys(), 0)
-        history.failures |= noted  # should the journal start again with this last word, too
-        for offset, count in noted.items():
-            journal.note_failure(self, offset, count, delays.get(offset), "")
 
     def on_lease(self, lease: int) -> None:
         """A lease was committed."""

@@ -16,6 +16,7 @@ from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
+from queue_core.orderly_end import end_lease
 from queue_core.queues import Appends, House, QueueCounts
 from queue_core.ready import FifoReady, Ready, Source
 from queue_core.settled import Settled
@@ -242,7 +243,7 @@ class StreamQueue:
             self.log.cursors.remove(cursor)
             if cursor.in_flight:
                 self._put_away.append(cursor)
-            cursor.end_lease()
+            end_lease(cursor)
             cursor.ready.clear()
             if cursor.journal is not None:
                 self._leases[cursor.group] = cursor.lease_asked

@@ -15,7 +15,8 @@ from protocols.amqp091.consuming import review
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
 from protocols.amqp091.handshake import OpenVhost, State, UpdateSecret
-from protocols.amqp091.machine import Command, Machine, Perform
+from protocols.amqp091.machine import Command, Machine
+from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -73,7 +72,7 @@ from protocols.amqp091.methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
-from protocols.amqp091.operations import IMMEDIATE, WAITING, refuse
+from protocols.amqp091.operations import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.output import Output
 from protocols.amqp091.publishing import Target, publish, publish_run
 from protocols.amqp091.settings import Settings
@@ -94,14 +93,6 @@ _METHOD_START: Final = Struct(">BHII")  # kind, channel, size, method
 _CONTENT_START: Final = Struct(">BHIHHQ")  # kind, channel, size, class, weight, size of the body
 _ACK: Final = Struct(">QB")
 _LEAST: Final = FRAME_START.size + 4  # bytes of a method frame before its arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Perform:
-    """A method that has to wait for the core: call `perform`."""
-
-    channel: Channel
-    method: Method
 
 
 Command = Begin | Continue | OpenVhost | UpdateSecret | Perform

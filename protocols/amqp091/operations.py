@@ -7,6 +7,7 @@ Opening, closing and publishing are `machine`'s own.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from protocols.amqp091 import consuming, definitions, publishing
@@ -89,6 +90,14 @@ WAITING: Final[dict[type[Method], Callable[[Channel, Any], Awaitable[None]]]] = 
     QueueUnbind: definitions.unbind_queue,
     TxCommit: publishing.commit,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """One of `WAITING`, for the machine's `perform`."""
+
+    channel: Channel
+    method: Method
 
 
 def refuse(method: Method) -> NoReturn:

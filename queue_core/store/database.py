@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from queue_core.counters import Counters
 from queue_core.errors import StoreUnavailable
+from queue_core.orderly_end import end_lease
 from queue_core.store.checkpoint import Checkpoint
 from queue_core.store.commands import Commands
 from queue_core.store.complaints import Complaints
@@ -190,7 +191,7 @@ class Database:
         await self.definitions.close()
         for queue in self.queues.queues.values():
             for cursor in queue.log.cursors:
-                cursor.end_lease()
+                end_lease(cursor)
         await self.writer.close()
         await self._reader.close()
         await self.engine.dispose()

@@ -10,7 +10,7 @@ from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import CONTENT
 from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
 from protocols.amqp091.handshake import OpenVhost, UpdateSecret
-from protocols.amqp091.machine import Command, Machine, Perform
+from protocols.amqp091.machine import Command, Machine
 from protocols.amqp091.methods import (
     BasicPublish,
     ChannelClose,
@@ -21,6 +21,7 @@ from protocols.amqp091.methods import (
     ConnectionTuneOk,
     Method,
 )
+from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from queue_core.auth import PLAIN, Credentials, Identity, Peer

@@ -12,6 +12,7 @@ from queue_core.cursor import Cursor
 from queue_core.errors import CoreError, QueueNotFound
 from queue_core.history import History
 from queue_core.message import Message
+from queue_core.orderly_end import end_lease
 from queue_core.outcomes import RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Basket, Scene, Shelf
 
@@ -223,7 +224,7 @@ def test_an_orderly_end_keeps_the_time_that_a_message_waits_for() -> None:
     scene.arrive(1)
     basket, _ = scene.consume()
     scene.cursor.settle(basket.open, Verdict(Outcome.RELEASED, delay=60.0))
-    scene.cursor.end_lease()
+    end_lease(scene.cursor)
     assert journal.delays == {0: 60.0}
 
 
