@@ -21,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from gateway.connections import Connections
 from gateway.listeners import PRODUCT, ProtocolFactory
 from gateway.metrics import GatewayCollector
-from queue_core.auth import Credentials, Identity, Peer
+from queue_core.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
 from queue_core.manager import Manager
 
@@ -117,9 +117,13 @@ async def queues(request: web.Request) -> web.Response:
     return _json(sorted(found, key=lambda queue: (queue["vhost"], queue["name"])))
 
 
-async def _identify(request: web.Request) -> Identity:
+def _peer(request: web.Request) -> Peer:
     transport = request.transport
-    peer = Peer.described_by(transport.get_extra_info) if transport else Peer("unknown")
+    return Peer.described_by(transport.get_extra_info) if transport else Peer(UNKNOWN_HOST)
+
+
+async def _identify(request: web.Request) -> Identity:
+    peer = _peer(request)
     try:
         return await request.app[MANAGER].auth.authenticate(_credentials(request), peer)
     except AccessRefused as error:

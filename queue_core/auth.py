@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -30,6 +31,11 @@ log = logging.getLogger(__name__)
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
+MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, in the log
+UNIX_HOST: Final = "a Unix socket"
+UNKNOWN_HOST: Final = (
+    "an unknown address"  # reset before it was accepted, or a transport that failed
+)
 MOST_KEPT_ANSWERS: Final = 65_536
 REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
 
@@ -56,12 +62,14 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a connection comes from."""
+    """Where a connection comes from. A peer is local only where its transport says so in so many
+    words: by a loopback address, or by a socket of the Unix family."""
 
     host: str
     port: int = 0
     tls: bool = False
     certificate: tuple[tuple[str, str], ...] = ()  # kinds and names in one that was checked
+    is_unix: bool = False
 
     def named_by(self, kind: str) -> str | None:
         """The one name of that kind in the client's certificate. None also where it has several:
@@ -71,25 +79,50 @@ class Peer:
 
     @property
     def is_loopback(self) -> bool:
-        if not self.host:
-            return True  # a Unix socket
+        """Whether the peer is on this machine. One without an address is not: a client that sends
+        its bytes and resets the connection before it is accepted has no peer name either."""
+        if self.is_unix:
+            return True
+        address = self._address()
+        return address is not None and address.is_loopback
+
+    @property
+    def place(self) -> str:
+        """By what its failures are counted: an IPv4 address, or the /64 of an IPv6 one."""
+        address = self._address()
+        if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+            return str(ipaddress.IPv6Network((address, IPV6_SITE_BITS), strict=False))
+        return self.host if address is None else str(address)
+
+    def _address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
             address = ipaddress.ip_address(self.host.partition("%")[0])
         except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return (mapped or address).is_loopback
+            return None
+        return getattr(address, "ipv4_mapped", None) or address
 
     @classmethod
     def described_by(cls, fact: Callable[[str], Any]) -> Self:
-        """From what a transport says of itself: pass its `get_extra_info`."""
+        """From what a transport says of itself: pass its `get_extra_info`. One that says nothing
+        any more describes nobody."""
+        try:
+            return cls._described(fact)
+        except (AttributeError, OSError, ValueError):  # uvloop's, once its socket is gone
+            return cls(UNKNOWN_HOST)
+
+    @classmethod
+    def _described(cls, fact: Callable[[str], Any]) -> Self:
         name = fact("peername")
-        host, port = (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
+        family = getattr(fact("socket"), "family", None)
+        is_unix = family is not None and family == socket.AF_UNIX
+        nameless = UNIX_HOST if is_unix else UNKNOWN_HOST
+        is_named = isinstance(name, tuple) and not is_unix
+        host, port = (name[0], name[1]) if is_named else (nameless, 0)
         # Only what was verified is there: Python shows nothing of a certificate that was not.
         certificate = fact("peercert") or {}
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
         names = (*subject, *certificate.get("subjectAltName", ()))
-        return cls(host, port, fact("sslcontext") is not None, tuple(names))
+        return cls(host, port, fact("sslcontext") is not None, tuple(names), is_unix)
 
 
 @dataclass(frozen=True, slots=True)
