@@ -115,15 +115,26 @@ CERTIFICATE_NAMES: Final = {
 }
 
 
+Strangers = bool | Literal["loopback"]
+
+
 class Auth(Section, frozen=True, kw_only=True):
-    """Left out, the first two hold for peers on loopback only; set, they hold for every peer."""
+    """Left out, the first two hold for peers on loopback and while there are no users; true holds
+    for every peer, loopback for those on this machine, whether or not there are users."""
 
     allow_anonymous: Annotated[
-        bool | None, Meta(description="clients without credentials; left out: from loopback only")
+        Strangers | None,
+        Meta(
+            description="clients without credentials: true, false or loopback; left out: from "
+            "loopback, while there are no users"
+        ),
     ] = None
     guest: Annotated[
-        bool | None,
-        Meta(description="user guest with password guest; left out: from loopback only"),
+        Strangers | None,
+        Meta(
+            description="user guest with password guest: true, false or loopback; left out: from "
+            "loopback, while there are no users"
+        ),
     ] = None
     certificate_user: Annotated[
         Literal["cn", "dns", "email", "uri"],
@@ -140,19 +151,37 @@ class Auth(Section, frozen=True, kw_only=True):
         ),
     ] = False
 
+    min_password_length: Annotated[
+        int,
+        Meta(ge=1, le=128, description="characters that `howdah user add` asks of a password"),
+    ] = 8
+
+    @property
+    def depends_on_users(self) -> bool:
+        """Whether strangers are let in, or not, by the number of users."""
+        return self.allow_anonymous is None or self.guest is None
+
     @property
     def is_explicit(self) -> bool:
         return self.allow_anonymous is not None and self.guest is not None
 
-    def admits_anonymous(self, *, is_loopback: bool) -> bool:
-        return is_loopback if self.allow_anonymous is None else self.allow_anonymous
+    def admits_anonymous(self, *, is_loopback: bool, has_users: bool) -> bool:
+        return _admits(self.allow_anonymous, is_loopback=is_loopback, has_users=has_users)
 
-    def admits_guest(self, *, is_loopback: bool) -> bool:
-        return is_loopback if self.guest is None else self.guest
+    def admits_guest(self, *, is_loopback: bool, has_users: bool) -> bool:
+        return _admits(self.guest, is_loopback=is_loopback, has_users=has_users)
 
     @property
     def certificate_name(self) -> str:
         return CERTIFICATE_NAMES[self.certificate_user]
+
+
+def _admits(said: Strangers | None, *, is_loopback: bool, has_users: bool) -> bool:
+    """Proxies, tunnels and browsers are loopback as well: once somebody has made users, only what
+    is said by name lets others in."""
+    if said is None:
+        return is_loopback and not has_users
+    return is_loopback if said == "loopback" else said
 
 
 class Broker(Section, frozen=True, kw_only=True):

@@ -60,10 +60,15 @@ class Field:
     def _kind_words(self) -> str:
         if self.section is not None:
             return "a section with keys"
+        if _is_union(self.kind):
+            members = [each for each in typing.get_args(self.kind) if each is not type(None)]
+            return ", or ".join(_choices(each) or _WORDS[each] for each in members)
         if _origin(self.kind) is Literal:
-            return "one of " + ", ".join(str(choice) for choice in typing.get_args(self.kind))
+            return f"one of {_choices(self.kind)}"
         if _origin(self.kind) is dict:
             return "a mapping of names to values"
+        if _origin(self.kind) is tuple:
+            return "a list of text"
         return _WORDS.get(self.kind, "a whole number" if self.kind is int else str(self.kind))
 
     def _limit_words(self) -> str:
@@ -137,8 +142,18 @@ def _without_meta(kind: object) -> tuple[object, msgspec.Meta | None]:
     return bare, next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
 
 
+def _is_union(kind: object) -> bool:
+    return isinstance(kind, types.UnionType) or _origin(kind) is typing.Union
+
+
+def _choices(kind: object) -> str:
+    """The words that a Literal takes; none for other types."""
+    is_literal = _origin(kind) is Literal
+    return ", ".join(map(str, typing.get_args(kind))) if is_literal else ""
+
+
 def _without_none(kind: object) -> tuple[object, bool]:
-    if not isinstance(kind, types.UnionType) and _origin(kind) is not typing.Union:
+    if not _is_union(kind):
         return kind, False
     members = [member for member in typing.get_args(kind) if member is not type(None)]
     has_none = len(members) < len(typing.get_args(kind))

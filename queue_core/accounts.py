@@ -1,10 +1,11 @@
 """Users with passwords and permissions, and the two strangers that a fresh gateway lets in.
 
 `guest` (password guest) and clients without credentials come in where the policy says so, by
-default from loopback only, and may do everything in virtual host `/`. A user of that name in the
-table takes their place, with its own password and permissions. Permissions are regular expressions
-as RabbitMQ reads them. A user proves who he is by his password, as it is or by SCRAM, or by a
-certificate that names him. Where users are kept is the roll's business, not known here.
+default from loopback only and only while there are no users, and may do everything in virtual host
+`/`. A user of that name in the table takes their place, with its own password and permissions.
+Permissions are regular expressions as RabbitMQ reads them. A user proves who it is by its password,
+as it is or by SCRAM, or by a certificate that names it. Where users are kept is known to the roll
+alone.
 """
 
 from __future__ import annotations
@@ -81,6 +82,15 @@ class Roll:
     topic_permissions: Mapping[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
     mock_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # for nobody's salts
 
+    @property
+    def has_users(self) -> bool:
+        """Whether somebody has said who may come in. A row that says what clients without
+        credentials may do, and nobody can log in as, is no user."""
+        return any(
+            user.password_hash or user.verifier or user.name != ANONYMOUS_NAME
+            for user in self.users.values()
+        )
+
 
 class RollSource(Protocol):
     """Where the roll is kept."""
@@ -97,8 +107,8 @@ class RollSource(Protocol):
 class Policy(Protocol):
     """Which strangers may come in, and what is in a name."""
 
-    def admits_anonymous(self, *, is_loopback: bool) -> bool: ...
-    def admits_guest(self, *, is_loopback: bool) -> bool: ...
+    def admits_anonymous(self, *, is_loopback: bool, has_users: bool) -> bool: ...
+    def admits_guest(self, *, is_loopback: bool, has_users: bool) -> bool: ...
 
     @property
     def certificate_name(self) -> str:
@@ -109,16 +119,32 @@ class Policy(Protocol):
 class Accounts:
     """The roll as last read, with the expressions compiled when first asked for."""
 
-    def __init__(self, source: RollSource) -> None:
+    def __init__(self, source: RollSource, policy: Policy) -> None:
         self._source = source
+        self._policy = policy
         self._revision: object = None
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
-        self.roll = Roll()
+        self._roll = Roll()
+        self._has_users = True  # a roll that was never read is no proof that there are none
+
+    @property
+    def roll(self) -> Roll:
+        return self._roll
+
+    @roll.setter
+    def roll(self, roll: Roll) -> None:
+        self._roll, self._has_users = roll, roll.has_users
 
     @property
     def has_users(self) -> bool:
-        """Whether somebody has said who may come in."""
-        return any(user.password_hash for user in self.roll.users.values())
+        """As `Roll.has_users`, found once for each roll: it is asked at every login."""
+        return self._has_users
+
+    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+        return self._policy.admits_anonymous(is_loopback=is_loopback, has_users=self.has_users)
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return self._policy.admits_guest(is_loopback=is_loopback, has_users=self.has_users)
 
     async def refresh(self) -> bool:
         # Asked first: a change between the two is seen again next time, never missed.
@@ -130,11 +156,18 @@ class Accounts:
         return True
 
     def permission(self, identity: Identity, vhost: str) -> Permission | None:
-        found = self.roll.permissions.get((identity.name, vhost))
-        if found is not None or identity.name in self.roll.users:
-            return found
-        is_stranger = identity.is_anonymous or identity.name == GUEST
-        return EVERYTHING if is_stranger and vhost == DEFAULT_VHOST else None
+        """What it may do there; None: it may not even enter. Whoever came in by a row has what that
+        row has, and nothing once it is gone; whoever the configuration let in goes when a row takes
+        that name, or when the configuration would not let it in any more."""
+        has_row = identity.name in self.roll.users
+        if not identity.is_built_in:
+            return self.roll.permissions.get((identity.name, vhost)) if has_row else None
+        if has_row or vhost != DEFAULT_VHOST:
+            return None
+        admits = self.admits_anonymous if identity.is_anonymous else self.admits_guest
+        # From loopback, where only the number of users changes the answer: the peer was asked for
+        # when it came in, and the configuration stays as it is.
+        return EVERYTHING if admits(is_loopback=True) else None
 
     def pattern(self, text: str, *names: str) -> re.Pattern[str]:
         """Compiled; `names` take the places of {username}, {vhost} and {client_id}. What cannot be
@@ -161,33 +194,31 @@ def _compiled(text: str) -> re.Pattern[str]:
 class AnonymousLogin:
     """Clients without credentials."""
 
-    def __init__(self, accounts: Accounts, policy: Policy) -> None:
+    def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._policy = policy
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
-        is_admitted = self._policy.admits_anonymous(is_loopback=peer.is_loopback)
+        is_admitted = self._accounts.admits_anonymous(is_loopback=peer.is_loopback)
         return (ANONYMOUS,) if is_admitted else ()
 
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity | None:
         if credentials.mechanism != ANONYMOUS:
             return None
-        if not self._policy.admits_anonymous(is_loopback=peer.is_loopback):
+        if not self._accounts.admits_anonymous(is_loopback=peer.is_loopback):
             raise AccessRefused(
                 "a user name and a password are needed here; "
                 "auth.allow_anonymous says who may come without"
             )
         user = self._accounts.roll.users.get(ANONYMOUS_NAME)
         tags = user.tags if user else frozenset[str]()
-        return Identity(ANONYMOUS_NAME, tags, True, credentials.client_id)
+        return Identity(ANONYMOUS_NAME, tags, True, credentials.client_id, is_built_in=user is None)
 
 
 class PasswordLogin:
     """Users of the roll, and guest."""
 
-    def __init__(self, accounts: Accounts, policy: Policy, passwords: PasswordChecker) -> None:
+    def __init__(self, accounts: Accounts, passwords: PasswordChecker) -> None:
         self._accounts = accounts
-        self._policy = policy
         self._passwords = passwords
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
@@ -199,11 +230,11 @@ class PasswordLogin:
         name, password = credentials.username, credentials.password
         user = self._accounts.roll.users.get(name)
         if user is None and name == GUEST and hmac.compare_digest(password, GUEST.encode()):
-            if self._policy.admits_guest(is_loopback=peer.is_loopback):
-                return Identity(GUEST, client_id=credentials.client_id)
+            if self._accounts.admits_guest(is_loopback=peer.is_loopback):
+                return Identity(GUEST, client_id=credentials.client_id, is_built_in=True)
             raise AccessRefused(
-                "user guest may not come in from here; make users with `howdah user add`, "
-                "or set auth.guest"
+                "the built-in user guest comes in from loopback only, and only while there are no "
+                "users; make one with `howdah user add`, or set auth.guest"
             )
         password_hash = (user.password_hash if user else None) or nobodys_hash()
         is_right = await self._passwords.is_right(password, password_hash)
@@ -215,9 +246,8 @@ class PasswordLogin:
 class ScramLogin:
     """The same users by SCRAM-SHA-256: the password is proven, and never sent."""
 
-    def __init__(self, accounts: Accounts, policy: Policy) -> None:
+    def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._policy = policy
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
         return (scram.NAME,)
@@ -225,7 +255,7 @@ class ScramLogin:
     def converse(self, mechanism: str, peer: Peer, client_id: str) -> ScramConversation | None:
         if mechanism != scram.NAME:
             return None
-        admits_guest = self._policy.admits_guest(is_loopback=peer.is_loopback)
+        admits_guest = self._accounts.admits_guest(is_loopback=peer.is_loopback)
         return ScramConversation(self._accounts, client_id, admits_guest=admits_guest)
 
 
@@ -271,7 +301,8 @@ class ScramConversation:
             raise AccessRefused(WRONG)
         user = self._accounts.roll.users.get(self.username)
         tags = user.tags if user else frozenset[str]()
-        return Proven(Identity(self.username, tags, False, self._client_id), final.encode())
+        identity = Identity(self.username, tags, False, self._client_id, is_built_in=user is None)
+        return Proven(identity, final.encode())
 
 
 class CertificateLogin:
@@ -345,17 +376,14 @@ class UserAuth(Auth):
         self, source: RollSource, policy: Policy, *, throttles: Throttles | None = None
     ) -> None:
         self.passwords = PasswordChecker()
-        self.accounts = Accounts(source)
+        self.accounts = Accounts(source, policy)
+        passwords = PasswordLogin(self.accounts, self.passwords)
         super().__init__(
-            (
-                CertificateLogin(self.accounts, policy),
-                PasswordLogin(self.accounts, policy, self.passwords),
-                AnonymousLogin(self.accounts, policy),
-            ),
+            (CertificateLogin(self.accounts, policy), passwords, AnonymousLogin(self.accounts)),
             (TablePermissions(self.accounts),),
             (self.accounts,),
             throttles,
-            (ScramLogin(self.accounts, policy),),
+            (ScramLogin(self.accounts),),
         )
 
     def close(self) -> None:

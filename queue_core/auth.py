@@ -181,6 +181,12 @@ class Identity:
     tags: frozenset[str] = frozenset()
     is_anonymous: bool = False
     client_id: str = ""  # as given: rules may speak of it
+    # Let in by the configuration. Never told by the name: a user may be called guest, too.
+    is_built_in: bool = False
+
+    def is_same_account(self, other: Identity) -> bool:
+        mine = (self.name, self.is_anonymous, self.is_built_in)
+        return mine == (other.name, other.is_anonymous, other.is_built_in)
 
 
 class NotChecked(AccessRefused):

@@ -51,13 +51,14 @@ class ManagerSettings:
 
 
 class LoopbackOnly:
-    """Lets in from this machine whoever does not say who he is: what a fresh gateway does."""
+    """Lets in from this machine whoever does not say who it is, until there are users: what a fresh
+    gateway does."""
 
-    def admits_anonymous(self, *, is_loopback: bool) -> bool:
-        return is_loopback
+    def admits_anonymous(self, *, is_loopback: bool, has_users: bool) -> bool:
+        return is_loopback and not has_users
 
-    def admits_guest(self, *, is_loopback: bool) -> bool:
-        return is_loopback
+    def admits_guest(self, *, is_loopback: bool, has_users: bool) -> bool:
+        return is_loopback and not has_users
 
     @property
     def certificate_name(self) -> str:

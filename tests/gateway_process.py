@@ -262,6 +262,8 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 @pytest.fixture(scope="session")
 def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """One for all tests that keep to names of their own and never end it."""
-    with running(tmp_path_factory.mktemp("shared")) as process:
+    """One for all tests that keep to names of their own and never end it. Some make users, and
+    others come as guest: that takes a word in the configuration."""
+    settings = {"auth": {"allow_anonymous": "loopback", "guest": "loopback"}}
+    with running(tmp_path_factory.mktemp("shared"), settings) as process:
         yield process

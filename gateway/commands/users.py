@@ -23,7 +23,8 @@ from gateway.commands.command import (
 from gateway.commands.database import engine_for
 from gateway.commands.tables import print_json, print_table
 from gateway.config import Config
-from queue_core.accounts import Permission, Roll, TopicPermission, User
+from queue_core.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
+from queue_core.message import TOPIC_EXCHANGE
 from queue_core.passwords import hash_password
 from queue_core.scram import Verifier
 
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
     from queue_core.store.users import Users
 
 ALL = ".*"
+GRANTED_EVERYTHING = (
+    "it may do everything in virtual host '/' (configure, write and read '.*'); "
+    "`howdah user grant` narrows that, and --no-permissions makes a user without"
+)
+GRANTED_NOTHING = "it may do nothing yet: see `howdah user grant`"
+CLOSED = (
+    "from now on clients without credentials and the built-in user guest are refused, also from "
+    "loopback; auth.allow_anonymous and auth.guest let them in by name"
+)
+OPEN_AGAIN = (
+    "no user is left: clients without credentials and the built-in user guest come in again from "
+    "loopback, unless auth.allow_anonymous and auth.guest are false"
+)
 PATTERNS = (
     "Permissions are regular expressions on names of queues and exchanges, as in RabbitMQ: '.*' is "
     "everything, '' nothing, '^orders-' what begins so; the default exchange is amq.default."
@@ -47,6 +61,8 @@ def register(commands: Commands) -> None:
         "The password is asked for, or read from the first line of standard input: never from the "
         "command line, where every user of the machine could see it.",
         "A new user may do everything in virtual host / unless --no-permissions is given.",
+        "The first user ends what a fresh gateway allows: from then on clients without credentials "
+        "and the built-in guest are refused, unless auth.allow_anonymous and auth.guest name them.",
     )
     parser.add_argument("name", help="login name")
     parser.add_argument(
@@ -102,14 +118,34 @@ async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users
 
 
 async def add_user(options: argparse.Namespace, config: Config) -> int:
-    password = None if options.no_password else _password(options.name)
+    name = options.name
+    password = None
+    if not options.no_password:
+        password = _password(name)
+        _check_strength(name, password, config.auth.min_password_length)
     password_hash = None if password is None else hash_password(password)
     verifier = None if password is None else Verifier.of(password)
     async with users_of(config, make=True) as users:
-        first = None if options.no_permissions else Permission(ALL, ALL, ALL)
-        is_new = await users.put(options.name, password_hash, options.tag, verifier, first)
-    print(f"user '{options.name}' {'made' if is_new else 'changed'}")
+        first = None if options.no_permissions else EVERYTHING
+        was_open = not (await users.roll()).has_users
+        is_new = await users.put(name, password_hash, options.tag, verifier, first)
+        is_closed = was_open and (await users.roll()).has_users
+    print(f"user '{name}' made" if is_new else f"user '{name}' changed; permissions stay")
+    if is_new:
+        print(GRANTED_NOTHING if first is None else GRANTED_EVERYTHING)
+    if is_closed and config.auth.depends_on_users:
+        print(CLOSED)
     return 0
+
+
+def _check_strength(name: str, password: str, least: int) -> None:
+    if len(password) < least:
+        raise CommandError(
+            f"the password has fewer than {least} characters: take a longer one, such as the "
+            "output of `openssl rand -base64 18`, or lower auth.min_password_length"
+        )
+    if password == name:
+        raise CommandError("the password is the user's name, the first that anybody tries")
 
 
 def _password(name: str) -> str:
@@ -185,7 +221,10 @@ async def remove_user(options: argparse.Namespace, config: Config) -> int:
     async with users_of(config) as users:
         if not await users.remove(options.name):
             raise CommandError(f"there is no user '{options.name}': see `howdah user list`")
+        is_open = not (await users.roll()).has_users
     print(f"user '{options.name}' removed")
+    if is_open and config.auth.depends_on_users:
+        print(OPEN_AGAIN)
     return 0
 
 

@@ -83,7 +83,7 @@ class ByMethod:
             answer = await self.begin(packet.properties.authentication_data)
         if isinstance(answer, Challenge):
             return self.challenge(answer)
-        if answer.identity.name != known.name:
+        if not answer.identity.is_same_account(known):
             raise MqttError(ReasonCode.NOT_AUTHORIZED, "AUTH as another user than CONNECT's")
         return Auth(ReasonCode.SUCCESS, self._properties(answer.data))
 

@@ -99,6 +99,10 @@ class Users:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
+    async def roll(self) -> Roll:
+        """Everybody, as of now."""
+        return await StoredRoll(self._engine).read()
+
     async def put(
         self,
         name: str,

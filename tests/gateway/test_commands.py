@@ -356,8 +356,8 @@ def test_what_the_server_refuses_is_told_without_a_trace(database_url: str) -> N
 
 def test_users_are_made_granted_listed_and_removed(shared_gateway: GatewayProcess) -> None:
     run = shared_gateway.run
-    assert "made" in answer(run("user", "add", "ada", "--tag", "monitoring", words="secret\n"))
-    assert "changed" in answer(run("user", "add", "ada", words="another\n"))
+    assert "made" in answer(run("user", "add", "ada", "--tag", "monitoring", words="secret word\n"))
+    assert "changed" in answer(run("user", "add", "ada", words="another word\n"))
     answer(run("user", "grant", "ada", "--configure", "^ada-", "--write", ".*", "--read", ""))
     rule = ("--topic-exchange", "amq.topic", "--write", "^plant\\.")
     answer(run("user", "grant", "ada", *rule))
@@ -393,7 +393,7 @@ def test_what_a_user_cannot_be_is_refused(
 
 def test_a_schema_that_may_not_be_migrated_is_not_made_for_a_user(database_url: str) -> None:
     environ = {"HOWDAH_DATABASE__URL": database_url, "HOWDAH_DATABASE__MIGRATE": "false"}
-    words = refusal(howdah("user", "add", "ada", words="secret\n", environ=environ))
+    words = refusal(howdah("user", "add", "ada", words="secret word\n", environ=environ))
     assert "run `howdah migrate`" in words
     assert fetch_value(database_url, "SELECT to_regnamespace('howdah') IS NULL") is True
 

@@ -116,7 +116,7 @@ def test_a_url_may_say_what_libpq_knows(tmp_path: Path, database_url: str) -> No
     url = database_url.replace("postgresql://", "postgres://") + "?sslmode=disable"
     with running(tmp_path, {"database": {"url": url}}) as gateway:
         assert gateway.run("queue", "declare", "orders").returncode == 0
-        assert gateway.run("user", "add", "ada", words="secret\n").returncode == 0
+        assert gateway.run("user", "add", "ada", words="secret word\n").returncode == 0
         assert "orders" in gateway.run("queue", "list").stdout
         assert gateway.terminate() == 0
 
@@ -198,7 +198,7 @@ def test_an_open_address_needs_a_word_about_who_may_come_in(tmp_path: Path) -> N
 def test_an_open_address_is_fine_once_there_are_users(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path, {"listeners": {"amqp": {"host": "0.0.0.0"}}})
     refusal(gateway)
-    assert gateway.run("user", "add", "ada", words="secret\n").returncode == 0
+    assert gateway.run("user", "add", "ada", words="secret word\n").returncode == 0
     gateway.start()
     assert gateway.terminate() == 0
 

@@ -68,7 +68,11 @@ def secured_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatewa
             name: {"port": 0, "host": "127.0.0.1", "tls": tls}
             for name in ("mqtt", "mqtt_ws", "amqp")
         },
-        "auth": {"mqtt_certificate_login": True},
+        "auth": {
+            "mqtt_certificate_login": True,
+            "allow_anonymous": "loopback",
+            "guest": "loopback",
+        },
     }
     with running(folder / "gateway", settings) as gateway:
         execute(gateway.database_url, SEED)

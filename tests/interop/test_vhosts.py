@@ -262,6 +262,7 @@ async def test_a_vhost_that_is_not_the_users_is_refused_in_mqtt(
     stranger = Device(fresh("device"), username, password)
     with pytest.raises(gmqtt.mqtt.handler.MQTTConnectError):
         await stranger.connect(secured_gateway, MQTTv50)
+    await asyncio.wait_for(stranger.ended.wait(), SECONDS)  # its socket is closed by then
 
 
 # --- all together
