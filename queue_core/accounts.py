@@ -34,7 +34,7 @@ from queue_core.errors import AccessRefused
 from queue_core.logins import Answer, Challenge, Proven
 from queue_core.passwords import PasswordChecker, nobodys_hash
 from queue_core.scram import ClientFirst, ScramServer, Verifier
-from queue_core.throttle import Throttles
+from queue_core.throttle import Throttle
 
 GUEST: Final = "guest"
 ANONYMOUS_NAME: Final = "anonymous"
@@ -237,10 +237,18 @@ class PasswordLogin:
                 "users; make one with `howdah user add`, or set auth.guest"
             )
         password_hash = (user.password_hash if user else None) or nobodys_hash()
-        is_right = await self._passwords.is_right(password, password_hash)
+        is_right = await self._passwords.is_right(password, password_hash, peer.place)
         if user is None or not is_right:
             raise AccessRefused(WRONG)
         return Identity(name, user.tags, False, credentials.client_id)
+
+    async def recognize(self, credentials: Credentials) -> Identity | None:
+        user = self._accounts.roll.users.get(credentials.username)
+        if credentials.mechanism != PLAIN or user is None or user.password_hash is None:
+            return None
+        if not await self._passwords.is_known(credentials.password, user.password_hash):
+            return None
+        return Identity(user.name, user.tags, False, credentials.client_id)
 
 
 class ScramLogin:
@@ -373,7 +381,7 @@ class UserAuth(Auth):
     """The seam on users and permissions."""
 
     def __init__(
-        self, source: RollSource, policy: Policy, *, throttles: Throttles | None = None
+        self, source: RollSource, policy: Policy, *, throttle: Throttle | None = None
     ) -> None:
         self.passwords = PasswordChecker()
         self.accounts = Accounts(source, policy)
@@ -382,8 +390,9 @@ class UserAuth(Auth):
             (CertificateLogin(self.accounts, policy), passwords, AnonymousLogin(self.accounts)),
             (TablePermissions(self.accounts),),
             (self.accounts,),
-            throttles,
+            throttle,
             (ScramLogin(self.accounts),),
+            (passwords,),
         )
 
     def close(self) -> None:

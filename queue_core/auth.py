@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from queue_core.errors import AccessRefused, StoreUnavailable
 from queue_core.logins import Answer, Challenger, Conversation, Login, Proven
-from queue_core.throttle import Throttles
+from queue_core.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,11 @@ UNKNOWN_HOST: Final = (
 )
 MOST_KEPT_ANSWERS: Final = 65_536
 REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
+LONGEST_WAIT_SECONDS: Final = 5.0  # of a login after others that failed; a handshake has 10 s
+IPV6_SITE_BITS: Final = 64  # whoever has one IPv6 address has all of its network
+UNGUESSABLE: Final = frozenset((ANONYMOUS, EXTERNAL))  # nothing is tried out, and nothing computed
+
+T = TypeVar("T")
 
 
 class Action(StrEnum):
@@ -206,6 +211,15 @@ class Authenticator(Protocol):
         ...
 
 
+class Recognizer(Protocol):
+    """Knows some clients again, at no cost."""
+
+    async def recognize(self, credentials: Credentials) -> Identity | None:
+        """Who it is, where the same proof was right a while ago or is being checked already; None
+        says nothing."""
+        ...
+
+
 class Authorizer(Protocol):
     """One set of rules."""
 
@@ -257,14 +271,16 @@ class Auth:
         authenticators: Sequence[Authenticator],
         authorizers: Sequence[Authorizer],
         sources: Sequence[Source] = (),
-        throttles: Throttles | None = None,
+        throttle: Throttle | None = None,
         challengers: Sequence[Challenger] = (),
+        recognizers: Sequence[Recognizer] = (),
     ) -> None:
         self._authenticators = tuple(authenticators)
         self._challengers = tuple(challengers)
         self._authorizers = tuple(authorizers)
         self._sources = tuple(sources)
-        self._throttles = throttles or Throttles()
+        self._recognizers = tuple(recognizers)
+        self._throttle = throttle or Throttle()
         self._answers: dict[tuple[Identity, Action, Resource], bool] = {}
         self._guests: dict[Guest, tuple[Identity, str]] = {}
         self._is_stale = False
@@ -288,7 +304,7 @@ class Auth:
         for challenger in self._challengers:
             conversation = challenger.converse(mechanism, peer, client_id)
             if conversation is not None:
-                step = partial(self._converse, conversation, peer)
+                step = partial(self._converse, conversation, peer, client_id)
                 return Login(step, has_last_word=has_last_word)
 
         async def only_step(response: bytes) -> Answer:
@@ -300,43 +316,87 @@ class Auth:
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity:
         """Who the client is. Raises AccessRefused, with no hint at what was wrong for a guesser."""
         name = credentials.username
-        if credentials.mechanism != ANONYMOUS:
-            self._check_patience(name, peer)
-        try:
-            identity = await self._ask(credentials, peer)
-        except AccessRefused as error:
-            self._count_failure(name, peer, error)
-            raise
+        identity = await self._recognized(credentials)
+        if identity is None:
+            ask = partial(self._ask, credentials, peer)
+            is_guess = credentials.mechanism not in UNGUESSABLE
+            identity = await self._attempt(
+                name, peer, ask, is_guess=is_guess, client_id=credentials.client_id
+            )
         self.counters.logins += 1
         return identity
 
-    async def _converse(self, conversation: Conversation, peer: Peer, response: bytes) -> Answer:
-        """One step; whoever fails in it has failed to log in."""
-        self._check_patience(conversation.username, peer)
-        try:
-            answer = await conversation.step(response)
-        except AccessRefused as error:
-            self._count_failure(conversation.username, peer, error)
-            raise
+    async def _recognized(self, credentials: Credentials) -> Identity | None:
+        """A proof that was right before is no guess: nobody's failures keep it waiting."""
+        for recognizer in self._recognizers:
+            identity = await recognizer.recognize(credentials)
+            if identity is not None:
+                return identity
+        return None
+
+    async def _converse(
+        self, conversation: Conversation, peer: Peer, client_id: str, response: bytes
+    ) -> Answer:
+        """One step; whoever fails in it has failed to log in. Before the client has said who it is,
+        there is nobody whose failures could count."""
+        name = conversation.username
+        step = partial(conversation.step, response)
+        is_guess = bool(name)
+        answer = await self._attempt(name, peer, step, is_guess=is_guess, client_id=client_id)
         if isinstance(answer, Proven):
             self.counters.logins += 1
         return answer
 
-    def _check_patience(self, name: str, peer: Peer) -> None:
-        seconds = self._throttles.seconds(peer.host, f"{peer.host} {name}")
-        if seconds > 0:
-            self.counters.throttled_logins += 1
-            raise NotChecked(
-                f"too many failed logins from {peer.host}; wait {seconds:.1f} s and try again"
-            )
+    async def _attempt(
+        self,
+        name: str,
+        peer: Peer,
+        check: Callable[[], Awaitable[T]],
+        *,
+        is_guess: bool,
+        client_id: str,
+    ) -> T:
+        """Checks, after a while where that name has failed too often from that place. Nobody waits
+        for failures of another name, or from another place."""
+        key = f"{peer.place} {name}"
+        try:
+            if not is_guess:
+                return await check()
+            await self._wait_for_turn(key, peer)
+            try:
+                answer = await check()
+            except BaseException as error:
+                if isinstance(error, NotChecked) or not isinstance(error, AccessRefused):
+                    self._throttle.give_back(key)
+                raise
+        except AccessRefused as error:
+            self._count_failure(name, peer, error, client_id)
+            raise
+        self._throttle.give_back(key)
+        return answer
 
-    def _count_failure(self, name: str, peer: Peer, error: AccessRefused) -> None:
+    async def _wait_for_turn(self, key: str, peer: Peer) -> None:
+        seconds = self._throttle.charge(key)
+        if seconds > LONGEST_WAIT_SECONDS:
+            self._throttle.give_back(key)
+            raise NotChecked(
+                f"too many failed logins of that name from {peer.host}, and others wait already; "
+                f"try again in {LONGEST_WAIT_SECONDS:.0f} s"
+            )
+        if seconds:
+            try:
+                await self._throttle.pause(seconds)
+            except BaseException:
+                self._throttle.give_back(key)
+                raise
+
+    def _count_failure(self, name: str, peer: Peer, error: AccessRefused, client_id: str) -> None:
         if isinstance(error, NotChecked):
             self.counters.throttled_logins += 1
             return
         self.counters.failed_logins += 1
-        self._throttles.count(peer.host, f"{peer.host} {name}")
-        log.warning("login of '%s' from %s refused: %s", name, peer.host, error)
+        client = f" (client '{client_id[:MOST_OF_A_NAME]}')" if client_id else ""
+        log.warning("login of '%s' from %s refused: %s%s", name, peer.host, error, client)
 
     async def _ask(self, credentials: Credentials, peer: Peer) -> Identity:
         for authenticator in self._authenticators:

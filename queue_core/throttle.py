@@ -1,57 +1,52 @@
-"""Slows down whoever fails too often: a bucket of attempts per place, filled again with time.
+"""Slows down whoever fails too often: a bucket of attempts for each key, filled again with time.
 
-Knows neither what is attempted nor by whom, only names of places.
+Knows neither what is attempted nor by whom, only keys.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-MOST_PLACES: Final = 10_000
+MOST_KEYS: Final = 10_000
 
 
 class Throttle:
-    """`burst` failures at once, then one more every `seconds`."""
+    """`burst` failures at once, then one more every `seconds`. An attempt is charged before it is
+    made, so that many at once count as many, and gets its charge back unless it fails."""
 
     def __init__(
         self,
         burst: int = 20,
         seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._burst = burst
         self._seconds = seconds
         self._clock = clock
-        # When each place will have paid off its failures; the longest unseen is forgotten first.
+        # When each key will have paid off its failures; the longest unseen is forgotten first.
         self._free_at: OrderedDict[str, float] = OrderedDict()
+        self.pause = pause
 
-    def seconds_to_wait(self, place: str) -> float:
-        owed = self._free_at.get(place, 0.0) - self._clock()
-        return max(0.0, owed - (self._burst - 1) * self._seconds)
-
-    def count(self, place: str) -> None:
-        """A failure from there."""
-        free_at = max(self._free_at.pop(place, 0.0), self._clock()) + self._seconds
-        self._free_at[place] = free_at
-        if len(self._free_at) > MOST_PLACES:
+    def charge(self, key: str) -> float:
+        """Charges one attempt; the seconds until it may be made."""
+        now = self._clock()
+        free_at = max(self._free_at.pop(key, now), now) + self._seconds
+        self._free_at[key] = free_at
+        if len(self._free_at) > MOST_KEYS:
             self._free_at.popitem(last=False)
+        return max(0.0, free_at - now - self._burst * self._seconds)
 
-
-class Throttles:
-    """Two at once: one for a place as a whole, a stricter one for each name that it tries."""
-
-    def __init__(self, place: Throttle | None = None, name: Throttle | None = None) -> None:
-        self._throttles = (place or Throttle(200, 0.05), name or Throttle())
-
-    def seconds(self, place: str, name: str) -> float:
-        """How long to wait before the next attempt; 0: go ahead."""
-        pairs = zip(self._throttles, (place, name), strict=True)
-        return max(throttle.seconds_to_wait(key) for throttle, key in pairs)
-
-    def count(self, place: str, name: str) -> None:
-        """A failure."""
-        for throttle, key in zip(self._throttles, (place, name), strict=True):
-            throttle.count(key)
+    def give_back(self, key: str) -> None:
+        """Takes one charge back: the attempt was no failure, or was not made."""
+        free_at = self._free_at.get(key)
+        if free_at is None:
+            return
+        if free_at - self._seconds <= self._clock():
+            del self._free_at[key]
+        else:
+            self._free_at[key] = free_at - self._seconds

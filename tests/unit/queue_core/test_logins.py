@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from queue_core.accounts import Roll, User, UserAuth
-from queue_core.auth import Auth, Identity, NotChecked, Peer
+from queue_core.auth import Auth, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
 from queue_core.logins import MOST_SECONDS, MOST_STEPS, Answer, Challenge, Login, Proven
 from queue_core.scram import Verifier
-from queue_core.throttle import Throttle, Throttles
 from tests.scram_client import ScramClient
-from tests.unit.queue_core.test_auth import AWAY, HERE, PUMP, ROLL, FakePolicy, auth_of
+from tests.unit.queue_core.test_auth import AWAY, HERE, PUMP, ROLL, Clock, FakePolicy, auth_of
 
 SCRAM = "SCRAM-SHA-256"
 WITH_VERIFIER = replace(
@@ -111,8 +110,9 @@ async def test_a_login_has_one_end() -> None:
 
 
 async def test_guest_logs_in_by_scram_where_guest_may() -> None:
-    auth = await scram_auth()
-    assert (await by_scram(auth, "guest", "guest", HERE)).name == "guest"
+    auth = await scram_auth(Roll())
+    guest = await by_scram(auth, "guest", "guest", HERE)
+    assert (guest.name, guest.is_built_in) == ("guest", True)
     with pytest.raises(AccessRefused):
         await by_scram(auth, "guest", "guest", AWAY)
 
@@ -128,15 +128,26 @@ async def test_a_client_may_wait_to_be_asked_for_its_first_message() -> None:
 
 
 async def test_failures_by_scram_are_slowed_down_like_all_others() -> None:
-    throttles = Throttles(Throttle(100, 1000.0), Throttle(2, 1000.0))
-    auth, _ = await auth_of(WITH_VERIFIER, throttles=throttles)
-    for _ in range(2):
+    clock = Clock()
+    auth, _ = await auth_of(WITH_VERIFIER, throttle=clock.throttle())
+    for _ in range(3):
         with pytest.raises(AccessRefused, match="wrong"):
             await by_scram(auth, "ada", "wrong")
-    with pytest.raises(NotChecked, match="too many failed logins"):
-        await by_scram(auth, "ada", "correct horse")
-    assert auth.counters.throttled_logins == 1
+    assert clock.pauses == [1.0]
     assert (await by_scram(auth, "ada", "correct horse", HERE)).name == "ada"
+    assert clock.pauses == [1.0]
+    assert (await by_scram(auth, "ada", "correct horse")).name == "ada"
+    assert clock.pauses == [1.0, 1.0]
+
+
+async def test_refused_clients_without_credentials_do_not_hold_up_scram() -> None:
+    clock = Clock()
+    auth, _ = await auth_of(WITH_VERIFIER, throttle=clock.throttle())
+    for _ in range(24):
+        with pytest.raises(AccessRefused):
+            await auth.authenticate(Credentials.given(None, None), AWAY)
+    assert (await by_scram(auth, "ada", "correct horse")).name == "ada"
+    assert clock.pauses == []
 
 
 async def test_an_endless_login_ends() -> None:
@@ -163,7 +174,7 @@ async def test_a_slow_login_ends() -> None:
 
 
 async def test_one_step_mechanisms_go_the_same_way() -> None:
-    auth, _ = await auth_of()
+    auth, _ = await auth_of(policy=FakePolicy(anonymous=True))
     answer = await auth.begin("PLAIN", AWAY).step(b"\0ada\0correct horse")
     assert isinstance(answer, Proven)
     assert answer.identity.name == "ada"
