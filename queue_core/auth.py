@@ -472,21 +472,22 @@ class Auth:
 
     # --- changes
 
-    async def refresh(self) -> None:
-        """Looks for changes; called about once a second. What is known stays while the database is
-        away."""
+    async def refresh(self) -> bool:
+        """Looks for changes; True when whatever was changed before is in force. What is known stays
+        while the database is away."""
         try:
             changes = [await source.refresh() for source in self._sources]
         except StoreUnavailable as error:
             if not self._is_stale:
                 log.warning("users and permissions stay as last read: %s", error)
             self._is_stale = True
-            return
+            return False
         self._is_stale = False
         if any(changes):
             self._answers.clear()
             self.revision += 1
             await self._review()
+        return True
 
     async def _review(self) -> None:
         for number, (guest, (identity, vhost)) in enumerate(list(self._guests.items()), 1):

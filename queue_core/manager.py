@@ -27,6 +27,7 @@ from queue_core.ready import Budget
 from queue_core.sessions import Sessions, SessionSettings
 from queue_core.store.database import Database, StoreSettings
 from queue_core.store.definitions import Definitions, StoredBinding
+from queue_core.store.rights import RightsListener
 from queue_core.store.rows import Forms
 from queue_core.store.sessions import make_sessions
 from queue_core.store.users import StoredRoll
@@ -100,8 +101,11 @@ class Manager:
         self.auth: UserAuth
         self.sessions: Sessions
         self._stored_vhosts: Vhosts
+        self._url = url
+        self._taking_over = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._agenda_moved = asyncio.Event()
+        self._woken = asyncio.Event()  # SQL published, and asks not to wait for the next look
 
     @classmethod
     async def open(
@@ -146,6 +150,13 @@ class Manager:
             self.sessions.forget_vhost(name)
             log.info("virtual host '%s' is gone", name)
 
+    async def refresh_rights(self) -> bool:
+        """Takes over what was changed in virtual hosts, users and permissions; True when all that
+        was committed before the call is in force. Raises StoreUnavailable."""
+        async with self._taking_over:
+            await self.refresh_vhosts()
+            return await self.auth.refresh()
+
     @property
     def is_ready(self) -> bool:
         """Whether durable messages can be stored at this moment."""
@@ -171,10 +182,13 @@ class Manager:
         self._stored_vhosts = Vhosts(database.engine)
         generation = database.start(self.vhosts, self.sessions)
         self.auth = UserAuth(StoredRoll(database.engine), self._policy)
-        await self.auth.refresh()
+        if not await self.auth.refresh():
+            raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
         await self.sessions.recover(generation)
         self.agenda.on_earlier = self._agenda_moved.set
-        for work in (self._run_agenda(), self._run_polls(), self._run_upkeep()):
+        rights = RightsListener(self._url, self.refresh_rights, self._woken.set)
+        works = (self._run_agenda(), self._run_polls(), self._run_upkeep())
+        for work in (*works, rights.run()):
             self._tasks.append(asyncio.create_task(work))
 
     async def _define(self, definitions: Definitions) -> None:
@@ -274,8 +288,7 @@ class Manager:
         while True:
             await asyncio.sleep(self.settings.upkeep_interval)
             await self._guarded(self._database.keep_up)
-            await self._guarded(self.refresh_vhosts)
-            await self._guarded(self.auth.refresh)
+            await self._guarded(self.refresh_rights)  # in case that nobody said a word
 
     async def _guarded(self, work: Callable[[], Awaitable[int | None]]) -> int | None:
         """A database that is away is the writer's news, not ours."""

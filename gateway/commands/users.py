@@ -1,6 +1,6 @@
 """`howdah user`: who may log in, and what they may do.
 
-A running gateway notices changes within a second.
+A change is in force when its command returns.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway.commands.command import (
     add_vhost,
 )
 from gateway.commands.database import engine_for
+from gateway.commands.rights import changing
 from gateway.commands.tables import print_json, print_table
 from gateway.config import Config
 from queue_core.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
@@ -92,9 +93,12 @@ def _register_grants(family: Commands) -> None:
         grant,
         "say what a user may do in a virtual host, in place of what it might before",
         PATTERNS,
-        "With --topic-exchange, the expressions are on routing keys of that exchange (amq.topic "
-        "for MQTT topics, with dots for slashes), where {username}, {vhost} and {client_id} stand "
-        "for the client's own.",
+        "--topic-write and --topic-read are on routing keys of a topic exchange (amq.topic, for "
+        "MQTT topics, with dots for slashes, unless --topic-exchange names another), where "
+        "{username}, {vhost} and {client_id} stand for the client's own. They are granted in the "
+        "same change.",
+        "With --topic-exchange and without those two, --write and --read are on its routing keys, "
+        "and the permission on names stays as it is.",
     )
     parser.add_argument("name", help="login name")
     add_vhost(parser)
@@ -102,6 +106,8 @@ def _register_grants(family: Commands) -> None:
     parser.add_argument("--write", default=ALL, metavar="REGEX", help="publish (default: '.*')")
     parser.add_argument("--read", default=ALL, metavar="REGEX", help="consume (default: '.*')")
     parser.add_argument("--topic-exchange", metavar="NAME", help="a rule for its routing keys")
+    parser.add_argument("--topic-write", metavar="REGEX", help="routing keys to publish with")
+    parser.add_argument("--topic-read", metavar="REGEX", help="routing keys to bind with")
     parser = add_command(
         family, "revoke", revoke, "take back everything that a user may do in a virtual host"
     )
@@ -111,9 +117,10 @@ def _register_grants(family: Commands) -> None:
 
 @asynccontextmanager
 async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users]:
+    """For one change, which is in force at the end of the block."""
     from queue_core.store.users import Users
 
-    async with engine_for(config, make=make) as engine:
+    async with changing(config, make=make) as engine:
         yield Users(engine)
 
 
@@ -229,16 +236,25 @@ async def remove_user(options: argparse.Namespace, config: Config) -> int:
 
 
 async def grant(options: argparse.Namespace, config: Config) -> int:
-    if options.topic_exchange is not None and options.configure is not None:
-        raise CommandError("--configure has no meaning for routing keys: leave it out")
+    has_topics = options.topic_write is not None or options.topic_read is not None
+    is_about_names = options.topic_exchange is None or has_topics
+    if not is_about_names and options.configure is not None:
+        raise CommandError(
+            "--configure has no meaning for routing keys: leave it out, or give the keys as "
+            "--topic-write and --topic-read"
+        )
     configure = ALL if options.configure is None else options.configure
+    given = Permission(configure, options.write, options.read) if is_about_names else None
+    topics = {}
+    if has_topics:
+        patterns = [
+            ALL if each is None else each for each in (options.topic_write, options.topic_read)
+        ]
+        topics = {options.topic_exchange or TOPIC_EXCHANGE: TopicPermission(*patterns)}
+    elif not is_about_names:
+        topics = {options.topic_exchange: TopicPermission(options.write, options.read)}
     async with users_of(config) as users:
-        if options.topic_exchange is None:
-            given = Permission(configure, options.write, options.read)
-            await users.grant(options.name, options.vhost, given)
-        else:
-            rule = TopicPermission(options.write, options.read)
-            await users.grant_topic(options.name, options.vhost, options.topic_exchange, rule)
+        await users.grant(options.name, options.vhost, given, topics)
     print(f"user '{options.name}' granted in virtual host '{options.vhost}'")
     return 0
 

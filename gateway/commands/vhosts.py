@@ -1,6 +1,6 @@
 """`howdah vhost`: virtual hosts, whose queues, exchanges and topics are apart from each other.
 
-A running gateway notices changes within a second.
+A change is in force when its command returns.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.commands.command import CommandError, Commands, add_command, add_family, add_json
 from gateway.commands.database import engine_for
+from gateway.commands.rights import changing
 from gateway.commands.tables import print_json, print_table
 from gateway.config import Config
 
@@ -50,7 +51,7 @@ def _vhosts(engine: AsyncEngine) -> Vhosts:
 
 
 async def add_vhost(options: argparse.Namespace, config: Config) -> int:
-    async with engine_for(config, make=True) as engine:
+    async with changing(config, make=True) as engine:
         if not await _vhosts(engine).add(options.name):
             raise CommandError(f"there is a virtual host '{options.name}' already")
     print(f"virtual host '{options.name}' made")
@@ -69,7 +70,7 @@ async def list_vhosts(options: argparse.Namespace, config: Config) -> int:
 
 
 async def remove_vhost(options: argparse.Namespace, config: Config) -> int:
-    async with engine_for(config) as engine:
+    async with changing(config) as engine:
         await _vhosts(engine).remove(options.name)
     print(f"virtual host '{options.name}' removed")
     return 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
 import asyncpg
@@ -94,7 +95,8 @@ def _user(row: Row[Any]) -> User:
 
 
 class Users:
-    """The same tables as an operator changes them. A running gateway notices within a second."""
+    """The same tables as an operator changes them; what is changed together is one transaction. A
+    running gateway hears of it at once: see `rights`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -126,9 +128,8 @@ class Users:
         async with _changing(self._engine) as connection:
             is_new = bool((await connection.execute(statement.returning(_IS_NEW))).scalar_one())
             if is_new and first is not None:
-                given = {"configure": first.configure, "write": first.write, "read": first.read}
                 await connection.execute(
-                    insert(permission).values(user_name=name, vhost=DEFAULT_VHOST, **given)
+                    _granting(permission, _patterns(first), name, DEFAULT_VHOST)
                 )
         return is_new
 
@@ -138,28 +139,31 @@ class Users:
             result = await connection.execute(delete(user).where(user.c.name == name))
             return result.rowcount > 0
 
-    async def grant(self, name: str, vhost: str, given: Permission) -> None:
-        """In place of what it was granted in that virtual host before."""
-        _check_patterns(configure=given.configure, write=given.write, read=given.read)
-        values = {"configure": given.configure, "write": given.write, "read": given.read}
-        statement = insert(permission).values(user_name=name, vhost=vhost, **values)
-        keys = [permission.c.user_name, permission.c.vhost]
-        await self._grant(
-            statement.on_conflict_do_update(index_elements=keys, set_=values), name, vhost
-        )
-
-    async def grant_topic(
-        self, name: str, vhost: str, exchange: str, given: TopicPermission
+    async def grant(
+        self,
+        name: str,
+        vhost: str,
+        given: Permission | None,
+        topics: Mapping[str, TopicPermission] | None = None,
     ) -> None:
-        _check_patterns(write=given.write, read=given.read)
-        values = {"write": given.write, "read": given.read}
-        statement = insert(topic_permission).values(
-            user_name=name, vhost=vhost, exchange=exchange, **values
-        )
-        keys = [topic_permission.c.user_name, topic_permission.c.vhost, topic_permission.c.exchange]
-        await self._grant(
-            statement.on_conflict_do_update(index_elements=keys, set_=values), name, vhost
-        )
+        """In place of what it was granted in that virtual host before, and on those topic exchanges
+        there. All of it is one change."""
+        statements: list[Executable] = []
+        if given is not None:
+            statements.append(_granting(permission, _patterns(given), name, vhost))
+        for exchange, rule in (topics or {}).items():
+            names = {"exchange": exchange}
+            statements.append(_granting(topic_permission, _patterns(rule), name, vhost, **names))
+        try:
+            async with _changing(self._engine) as connection:
+                for statement in statements:
+                    await connection.execute(statement)
+        except IntegrityError as error:
+            if "vhost" in str(error.orig).partition("DETAIL")[0]:
+                raise VhostNotFound(f"there is no virtual host '{vhost}'") from error
+            raise InvalidArgument(
+                f"there is no user '{name}'; make it first with `howdah user add {name}`"
+            ) from error
 
     async def revoke(self, name: str, vhost: str) -> bool:
         """Everything in that virtual host; False if nothing was granted there."""
@@ -174,22 +178,34 @@ class Users:
             ]
             return any(removed)
 
-    async def _grant(self, statement: Executable, name: str, vhost: str) -> None:
+
+def _granting(
+    table: Table, patterns: dict[str, str], name: str, vhost: str, **names: str
+) -> Executable:
+    keys = {"user_name": name, "vhost": vhost, **names}
+    made = insert(table).values(**keys, **patterns)
+    return made.on_conflict_do_update(index_elements=list(keys), set_=patterns)
+
+
+def _patterns(given: Permission | TopicPermission) -> dict[str, str]:
+    """The columns of a rule. Raises InvalidArgument for what is no regular expression."""
+    patterns = {name: str(value) for name, value in asdict(given).items()}
+    for what, pattern in patterns.items():
         try:
-            async with _changing(self._engine) as connection:
-                await connection.execute(statement)
-        except IntegrityError as error:
-            if "vhost" in str(error.orig).partition("DETAIL")[0]:
-                raise VhostNotFound(f"there is no virtual host '{vhost}'") from error
+            re.compile(pattern)
+        except re.error as error:
             raise InvalidArgument(
-                f"there is no user '{name}'; make it first with `howdah user add {name}`"
+                f"{what} '{pattern}' is not a regular expression: {error}"
             ) from error
+    return patterns
 
 
 @asynccontextmanager
 async def _reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """One view of all tables: half of somebody's transaction would be more than was ever granted,
+    such as a permission without the topic rule that narrows it."""
     async with _reaching("read"), engine.connect() as connection:
-        yield connection
+        yield await connection.execution_options(isolation_level="REPEATABLE READ")
 
 
 @asynccontextmanager
@@ -216,13 +232,3 @@ def _check_name(name: str) -> None:
         raise InvalidArgument(
             f"a user name has 1 to {LONGEST_NAME} bytes of printable text; '{name}' does not"
         )
-
-
-def _check_patterns(**patterns: str) -> None:
-    for what, pattern in patterns.items():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InvalidArgument(
-                f"{what} '{pattern}' is not a regular expression: {error}"
-            ) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 
 from tests.gateway.operator import answer, get, refusal, wait_until
 from tests.gateway_process import GatewayProcess
@@ -16,8 +18,7 @@ def publish(gateway: GatewayProcess, user: str, password: str, topic: str) -> tu
     return done.returncode, done.stderr
 
 
-def knows(gateway: GatewayProcess, login: str) -> bool:
-    """A change counts within a second; this is how one sees that it does."""
+def is_known(gateway: GatewayProcess, login: str) -> bool:
     return get(gateway, "/api/queues", login)[0] == 200
 
 
@@ -25,16 +26,15 @@ def test_a_device_publishes_below_its_own_name_and_nowhere_else(
     shared_gateway: GatewayProcess,
 ) -> None:
     run = shared_gateway.run
-    answer(run("user", "add", "pump-7", "--no-permissions", words="secret\n"))
-    wait_until(lambda: knows(shared_gateway, "pump-7:secret"))
-    code, words = publish(shared_gateway, "pump-7", "secret", "plant/pump-7/flow")
+    said = answer(run("user", "add", "pump-7", "--no-permissions", words="secret word\n"))
+    assert "it may do nothing yet" in said
+    code, words = publish(shared_gateway, "pump-7", "secret word", "plant/pump-7/flow")
     assert code == 1
     assert "refused the login" in words
-    answer(run("user", "grant", "pump-7", "--write", r"^amq\.topic$", "--configure", ""))
-    rule = ("--topic-exchange", "amq.topic", "--write", r"^plant\.{username}\.")
-    answer(run("user", "grant", "pump-7", *rule))
-    wait_until(lambda: publish(shared_gateway, "pump-7", "secret", "plant/pump-7/flow")[0] == 0)
-    code, words = publish(shared_gateway, "pump-7", "secret", "plant/pump-8/flow")
+    names = ("--write", r"^amq\.topic$", "--configure", "")
+    answer(run("user", "grant", "pump-7", *names, "--topic-write", r"^plant\.{username}\."))
+    assert publish(shared_gateway, "pump-7", "secret word", "plant/pump-7/flow")[0] == 0
+    code, words = publish(shared_gateway, "pump-7", "secret word", "plant/pump-8/flow")
     assert code == 1
     assert "refused the message to 'plant/pump-8/flow' (0x87)" in words
     code, words = publish(shared_gateway, "pump-7", "wrong", "plant/pump-7/flow")
@@ -42,13 +42,51 @@ def test_a_device_publishes_below_its_own_name_and_nowhere_else(
     assert "refused the login" in words
 
 
-def test_a_removed_user_does_not_come_in_again(shared_gateway: GatewayProcess) -> None:
+def test_a_change_is_in_force_when_its_command_returns(shared_gateway: GatewayProcess) -> None:
     run = shared_gateway.run
-    answer(run("user", "add", "leaver", words="secret\n"))
-    wait_until(lambda: knows(shared_gateway, "leaver:secret"))
-    answer(run("user", "remove", "leaver"))
-    wait_until(lambda: not knows(shared_gateway, "leaver:secret"))
+    for _ in range(2):
+        assert "may do everything" in answer(run("user", "add", "leaver", words="secret word\n"))
+        assert is_known(shared_gateway, "leaver:secret word")
+        answer(run("user", "remove", "leaver"))
+        assert not is_known(shared_gateway, "leaver:secret word")
     assert "there is no user" in refusal(run("user", "remove", "leaver"))
+
+
+def test_a_gateway_that_does_not_answer_leaves_the_command_with_one(
+    gateway: GatewayProcess,
+) -> None:
+    os.kill(gateway.pid, signal.SIGSTOP)
+    try:
+        words = refusal(gateway.run("user", "add", "ada", words="secret word\n"))
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+    assert "the change is made, but the running gateway has not confirmed it" in words
+    wait_until(lambda: is_known(gateway, "ada:secret word"))
+
+
+def test_the_first_user_ends_what_a_fresh_gateway_allows(gateway: GatewayProcess) -> None:
+    assert get(gateway, "/api/queues")[0] == 200
+    assert is_known(gateway, "guest:guest")
+    said = answer(gateway.run("user", "add", "ada", words="secret word\n"))
+    assert "clients without credentials and the built-in user guest are refused" in said
+    assert get(gateway, "/api/queues")[0] == 401
+    assert not is_known(gateway, "guest:guest")
+    assert is_known(gateway, "ada:secret word")
+    assert "come in again from loopback" in answer(gateway.run("user", "remove", "ada"))
+    assert is_known(gateway, "guest:guest")
+
+
+def test_a_weak_password_is_refused_with_the_key_that_says_so(
+    shared_gateway: GatewayProcess,
+) -> None:
+    run = shared_gateway.run
+    said = refusal(run("user", "add", "weak", words="x\n"))
+    assert "fewer than 8 characters" in said
+    assert "auth.min_password_length" in said
+    assert "the user's name" in refusal(run("user", "add", "weak-name", words="weak-name\n"))
+    environ = {"HOWDAH_AUTH__MIN_PASSWORD_LENGTH": "1"}
+    answer(run("user", "add", "weak", words="x\n", environ=environ))
+    answer(run("user", "remove", "weak"))
 
 
 def test_failed_logins_are_counted(shared_gateway: GatewayProcess) -> None:

@@ -25,10 +25,10 @@ AWAY = Peer("192.0.2.7")
 class NoStrangers:
     certificate_name = "commonName"
 
-    def admits_anonymous(self, *, is_loopback: bool) -> bool:
+    def admits_anonymous(self, *, is_loopback: bool, has_users: bool) -> bool:
         return False
 
-    def admits_guest(self, *, is_loopback: bool) -> bool:
+    def admits_guest(self, *, is_loopback: bool, has_users: bool) -> bool:
         return False
 
 
@@ -49,8 +49,8 @@ async def test_a_user_made_in_the_table_comes_in_and_may_do_what_is_granted(
 ) -> None:
     users, auth = Users(engine), UserAuth(StoredRoll(engine), NoStrangers())
     assert await users.put("ada", hash_password("secret"), ["monitoring"])
-    await users.grant("ada", "/", Permission("^ada", ".*", ""))
-    await users.grant_topic("ada", "/", "amq.topic", TopicPermission("^plant\\.", ".*"))
+    topics = {"amq.topic": TopicPermission("^plant\\.", ".*")}
+    await users.grant("ada", "/", Permission("^ada", ".*", ""), topics)
     await auth.refresh()
     ada = await auth.authenticate(Credentials.given("ada", "secret"), AWAY)
     assert ada.tags == {"monitoring"}
