@@ -90,4 +90,4 @@ def _mistake(start: bytes) -> str:
     for prefix, words in MISTAKES:
         if start.startswith(prefix):
             return f"it speaks {words}"
-    return f"it begins with {start[:HEADER_BYTES]!r}, which is no protocol that is served here"
+    return "it begins with no protocol header of AMQP 0.9.1 or 1.0"

@@ -1,20 +1,72 @@
 """Logs: lines for people, or JSON objects for machines.
 
 Answers for the shape of a line and where it goes (standard error: standard output is for the
-listeners and `ready`). It must not decide what is worth a line.
+listeners and `ready`), for what no line may hold (control characters that a peer chose, bytes,
+passwords), and, with `gateway.repetitions`, for how many lines of a kind there are. It must not
+decide what is worth a line.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
 
+from gateway.repetitions import Repetitions
+
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
+
+LONGEST_TEXT: Final = 4096  # characters of a message, or of one fact
+LONGEST_TRACE: Final = 32_768
+TRACE_MARGIN: Final = "  | "  # no line of a trace can be taken for a line of the log
+
+# Control characters, line separators, marks that turn the direction of writing or are not seen,
+# and halves of surrogate pairs, which no terminal or file can take.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT_ESCAPES: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+# A net below the rule that no code of ours logs a peer's bytes or a secret: libraries' texts.
+_SECRETS: Final = (
+    (re.compile(r"\bb'(?:[^'\\\n]|\\.)*(?:'|$)", re.M), "<bytes left out>"),
+    (re.compile(r'\bb"(?:[^"\\\n]|\\.)*(?:"|$)', re.M), "<bytes left out>"),
+    (re.compile(r"(invalid input for query argument \$\d+: ).*(?= \()"), r"\1a value"),
+    (re.compile(r"(\b\w+://[^\s:/@]*):[^\s@]*@"), r"\1:***@"),
+    (re.compile(r"(?i)\b(authorization\b\W{1,6}(?:\w+ +)?)[^\s'\",)]+"), r"\1***"),
+    (re.compile(r"(?i)\b(passw(?:or)?d\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|[^\s,)]+)"), r"\1***"),
+)
+
+
+def escaped(text: str) -> str:
+    """The text on one line, as a terminal shows it: what would move the cursor, begin a line or
+    hide something is spelled out."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def without_secrets(text: str) -> str:
+    """The text without byte strings, passwords in URLs, and `Authorization`."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    rest = len(text) - LONGEST_TEXT
+    shown = escaped(without_secrets(text[:LONGEST_TEXT]))
+    return shown if rest <= 0 else f"{shown}... ({rest} more characters)"
 
 
 class TextFormatter(logging.Formatter):
@@ -22,11 +74,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = _moment(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        facts = ", ".join(f"{name}={value}" for name, value in _facts(record).items())
-        message = record.getMessage() + (f" ({facts})" if facts else "")
+        facts = ", ".join(f"{name}={_shown(value)}" for name, value in _facts(record).items())
+        message = _shown(record.getMessage()) + (f" ({facts})" if facts else "")
         line = f"{moment} {record.levelname:<7} {record.name}: {message}"
-        trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
+        return "\n".join((line, *(TRACE_MARGIN + each for each in _trace(self, record))))
 
 
 class JsonFormatter(logging.Formatter):
@@ -37,12 +88,12 @@ class JsonFormatter(logging.Formatter):
             "time": _moment(record).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_facts(record),
+            "message": _shown(record.getMessage()),
+            **{name: _fact(value) for name, value in _facts(record).items()},
         }
         trace = _trace(self, record)
         if trace:
-            entry["trace"] = trace
+            entry["trace"] = "\n".join(trace)
         return _ENCODER.encode(entry).decode()
 
 
@@ -56,6 +107,9 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     """Send every log line of this process to one stream, in one style."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(_FORMATTERS[style]())
+    repetitions = Repetitions(handler)
+    handler.addFilter(repetitions)
+    atexit.register(repetitions.end)
     root = logging.getLogger()
     for earlier in root.handlers[:]:
         root.removeHandler(earlier)
@@ -73,10 +127,19 @@ def _facts(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 
-def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def _fact(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float) else _shown(value)
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    """The lines of a trace. Its frames matter most: of one that is too long, the middle goes."""
     parts = []
     if record.exc_info:
         parts.append(formatter.formatException(record.exc_info))
     if record.stack_info:
         parts.append(formatter.formatStack(record.stack_info))
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if len(text) > LONGEST_TRACE:
+        half = LONGEST_TRACE // 2
+        text = f"{text[:half]}\n... {len(text) - LONGEST_TRACE} characters ...\n{text[-half:]}"
+    return [escaped(line) for line in without_secrets(text).split("\n")] if text else []

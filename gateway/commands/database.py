@@ -135,7 +135,10 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
             return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
 
         engine = create_async_engine(
-            "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool
+            "postgresql+asyncpg://",
+            async_creator=connect,
+            poolclass=NullPool,
+            hide_parameters=True,  # an error's text is shown, and they may be passwords
         )
         try:
             async with reaching(url):

@@ -10,6 +10,7 @@ It must not know what a queue is, nor what an address means.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -61,6 +62,8 @@ EXPIRES_WITH_LINK: Final = int(lib.PN_EXPIRE_WITH_LINK)
 EXPIRES_WITH_SESSION: Final = int(lib.PN_EXPIRE_WITH_SESSION)
 EXPIRES_WITH_CONNECTION: Final = int(lib.PN_EXPIRE_WITH_CONNECTION)
 NEVER_EXPIRES: Final = int(lib.PN_EXPIRE_NEVER)
+
+_QUOTATION: Final = re.compile("['\"`\\[]")
 
 LOW_WATER: Final = 1 << 19  # bytes that wait in the engine before more are put there
 _BUFFER: Final = 1 << 17
@@ -224,10 +227,12 @@ class Engine:
 
     @property
     def failure(self) -> str:
-        """Why the engine gave the connection up."""
+        """Why the engine gave the connection up, without the peer's bytes, which it quotes: there
+        may be a password among them."""
         condition = lib.pn_transport_condition(self.transport)
         name = _string(lib.pn_condition_get_name(condition)) or ""
-        return f"{name}: {_string(lib.pn_condition_get_description(condition)) or ''}"
+        description = _string(lib.pn_condition_get_description(condition)) or ""
+        return f"{name}: {_QUOTATION.split(description, maxsplit=1)[0].rstrip(': ')}"
 
 
 # --- sessions

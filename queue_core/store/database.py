@@ -118,6 +118,7 @@ class Database:
             pool_size=2,
             max_overflow=2,
             pool_pre_ping=True,
+            hide_parameters=True,  # an error's text reaches the log, and they are clients' messages
         )
         self._held.push_async_callback(self.engine.dispose)
         self._reader = Reader(self._pool, self.forms, self._counters)

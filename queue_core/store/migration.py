@@ -145,7 +145,9 @@ async def _connected(url: str) -> AsyncIterator[AsyncConnection]:
     async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
         return await asyncpg.connect(url, timeout=30)
 
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool, hide_parameters=True
+    )
     try:
         async with engine.connect() as connection:
             yield connection
