@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from queue_core.counters import Counters
@@ -74,6 +76,7 @@ class Database:
             buffer_bytes=settings.write_buffer_bytes,
         )
         self.is_reached = True  # as far as the last look at it went
+        self._doubting: asyncio.Task[None] | None = None  # while a look takes long
         self.forms = forms
         self._url = url
         self._pool_size = settings.pool_size
@@ -155,7 +158,7 @@ class Database:
         """What SQL brings: the outbox, and what people asked for. The number of messages. This is
         also how an idle gateway learns that its database is away."""
         await self.writer.uncongested()
-        alarm = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_silence)
+        alarm = asyncio.get_running_loop().call_later(ANSWER_SECONDS / 2, self._begin_to_doubt)
         try:
             async with (
                 Reachable(self._complain, "the outbox waits"),
@@ -170,12 +173,36 @@ class Database:
             raise
         finally:
             alarm.cancel()
+            if self._doubting is not None:
+                self._doubting.cancel()
+                self._doubting = None
         self.is_reached = True
         return drained
 
-    def _on_silence(self) -> None:
+    def _begin_to_doubt(self) -> None:
+        self._doubting = asyncio.create_task(self._doubt())
+
+    async def _doubt(self) -> None:
+        """A look at the outbox that takes long says nothing of the database: it may have much to
+        do, or wait for a lock, a connection or the writer. Only a question that nobody answers
+        does."""
+        is_answered = True
+        while is_answered:
+            is_answered = await self._answers()
+            if is_answered:
+                await asyncio.sleep(ANSWER_SECONDS / 2)
         self.is_reached = False
         log.warning("the database has not answered for %.0f s; still waiting", ANSWER_SECONDS)
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS / 2), self.engine.connect() as connection:
+                await connection.execute(select(1))
+        except (TimeoutError, OSError):
+            return False
+        except SQLAlchemyError:
+            return True  # a refusal is an answer
+        return True
 
     async def keep_up(self) -> None:
         """What time brings: segments and generations that are not needed any more."""

@@ -16,6 +16,8 @@ import asyncpg
 
 from queue_core.store import preflight
 from queue_core.store.findings import Finding, Level, fail, ok, warn
+from queue_core.store.operations import IS_SERVED
+from queue_core.store.ownership import LOCK
 
 SKEW_SECONDS: Final = 2.0
 OLD_XMIN: Final = timedelta(minutes=10)
@@ -24,6 +26,7 @@ LONG_UNDONE: Final = timedelta(minutes=1)
 LONG_WAIT: Final = timedelta(seconds=1)
 
 
+BY_WHOM: Final = " (as that login, a superuser or a member of pg_signal_backend)"
 RELOAD: Final = "SELECT pg_reload_conf();"
 LOSES: Final = "a crash of the machine loses messages that were confirmed"
 GROWS: Final = "outbox, sessions and retained messages grow without limit"
@@ -68,12 +71,19 @@ SELECT count(*) AS segments,
        now() - min(retired_at) AS longest
 FROM howdah.segment
 """
+# Everybody may see who holds a lock, and not everybody since when.
 _BLOCKERS: Final = """
 SELECT DISTINCT a.pid, a.application_name, now() - a.xact_start AS age
 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.relation = 'howdah.message'::regclass AND l.granted AND a.pid <> pg_backend_pid()
-  AND a.xact_start < now() - interval '10 seconds'
-ORDER BY age DESC LIMIT 3
+  AND a.application_name NOT LIKE 'howdah gateway%'
+  AND coalesce(a.xact_start < now() - interval '10 seconds', true)
+ORDER BY age DESC NULLS LAST LIMIT 3
+"""
+# Sessions of other logins are there, and PostgreSQL hides what they do.
+_HIDDEN: Final = """
+SELECT current_user AS login, count(*) AS sessions FROM pg_stat_activity
+WHERE datid IS NOT NULL AND query = '<insufficient privilege>' AND xact_start IS NULL
 """
 # Whoever the gateway waits for, and who waits for nobody himself.
 _IN_THE_WAY: Final = """
@@ -106,7 +116,7 @@ GROUP BY o.vhost, w.queue ORDER BY messages DESC, o.vhost, w.queue LIMIT 10
 _SIZE: Final = """
 SELECT pg_size_pretty(pg_database_size(current_database())) AS size,
        current_setting('max_connections')::int AS most_connections,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections
+       (SELECT sum(numbackends)::int FROM pg_stat_database) AS connections
 """
 
 
@@ -150,9 +160,27 @@ async def clock(connection: asyncpg.Connection) -> list[Finding]:
     return ok(f"clocks differ by {abs(skew) * 1000:.0f} ms")
 
 
+async def sight(connection: asyncpg.Connection) -> list[Finding]:
+    """What this login cannot see is said, and nothing concluded from it."""
+    row = await connection.fetchrow(_HIDDEN)
+    assert row is not None
+    if not row["sessions"]:
+        return ok("this login sees what every session does")
+    return [
+        warn(
+            f"what {row['sessions']} sessions of other logins do is hidden from this one: whether "
+            "one of them holds back vacuum, or runs what is in the gateway's way, cannot be told",
+            f'GRANT pg_read_all_stats TO "{row["login"]}"; and run this again',
+        )
+    ]
+
+
 async def oldest_reader(connection: asyncpg.Connection) -> list[Finding]:
     row = await connection.fetchrow(_XMIN)
+    hidden = await connection.fetchrow(_HIDDEN)
     if row is None:
+        if hidden is not None and hidden["sessions"]:
+            return []  # `sight` has said so
         return ok("no transaction holds back vacuum")
     who = (
         f"pid {row['pid']} ({row['application_name'] or 'unnamed'}, user {row['usename']}, "
@@ -163,8 +191,9 @@ async def oldest_reader(connection: asyncpg.Connection) -> list[Finding]:
         return ok(who)
     return [
         warn(
-            f"{who}: {' '.join((row['query'] or '').split())}",
-            f"end it, or let it commit more often: SELECT pg_terminate_backend({row['pid']});",
+            f"{who}: {_what_it_runs(row['query'])}",
+            f"end it, or let it commit more often: SELECT pg_terminate_backend({row['pid']});"
+            f"{BY_WHOM}",
         )
     ]
 
@@ -175,8 +204,8 @@ async def in_the_way(connection: asyncpg.Connection) -> list[Finding]:
         fail(
             f"the gateway waits since {_age(row['waited'])} for a lock of pid {row['pid']} "
             f"({row['application_name'] or 'unnamed'}, user {row['usename']}): "
-            f"{' '.join((row['query'] or '').split())}",
-            f"let it finish, or SELECT pg_terminate_backend({row['pid']});",
+            f"{_what_it_runs(row['query'])}",
+            f"let it finish, or SELECT pg_terminate_backend({row['pid']});{BY_WHOM}",
         )
         for row in await connection.fetch(_IN_THE_WAY, LONG_WAIT)
     ]
@@ -209,15 +238,20 @@ async def segments(connection: asyncpg.Connection) -> list[Finding]:
     if not row["overdue"]:
         return ok(f"{row['segments']} segments, none overdue to be dropped")
     blockers = ", ".join(
-        f"pid {b['pid']} ({b['application_name'] or 'unnamed'}, {_age(b['age'])})"
+        f"pid {b['pid']} ({b['application_name'] or 'unnamed'}, "
+        f"{'since when is hidden from this login' if b['age'] is None else _age(b['age'])})"
         for b in await connection.fetch(_BLOCKERS)
     )
+    if blockers:
+        way_out = f"end the transactions that read howdah.message: {blockers}"
+    elif await connection.fetchval(IS_SERVED, LOCK):
+        way_out = "the gateway tries again within half a minute; its log says what is in the way"
+    else:
+        way_out = "start the gateway: it drops them"
     return [
         warn(
             f"{row['overdue']} segments cannot be dropped, the oldest since {_age(row['longest'])}",
-            f"end the transactions that read howdah.message: {blockers}"
-            if blockers
-            else "start the gateway: it drops them",
+            way_out,
         )
     ]
 
@@ -261,6 +295,7 @@ async def size(connection: asyncpg.Connection) -> list[Finding]:
 SCHEMA_FREE: Final[tuple[Check, ...]] = (
     safety,
     clock,
+    sight,
     in_the_way,
     oldest_reader,
     leftovers,
@@ -285,6 +320,13 @@ async def examine(connection: asyncpg.Connection) -> list[Finding]:
                 warn(f"cannot be examined: {error}", "run it as a member of pg_monitor to see more")
             )
     return found
+
+
+def _what_it_runs(query: str | None) -> str:
+    """In one line; what PostgreSQL hides is said to be hidden."""
+    if query == "<insufficient privilege>":
+        return "what it runs is hidden from this login"
+    return " ".join((query or "").split())
 
 
 def _age(age: timedelta | None) -> str:

@@ -1,0 +1,87 @@
+"""The doctor under a login that PostgreSQL hides other sessions from: it says what it cannot see,
+and concludes nothing from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from queue_core.store import diagnosis
+from queue_core.store.findings import Level
+from queue_core.store.operations import connect
+from tests.store.logins import a_login
+from tests.store.seed import make_segment
+
+
+@pytest.fixture
+async def plain(db: asyncpg.Connection, migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A session of the login that the guide documents for the gateway."""
+    async with a_login(db, migrated_url, "howdah_gateway") as url:
+        connection = await connect(url, "doctor")
+        yield connection
+        await connection.close()
+
+
+@pytest.fixture
+async def reader(db: asyncpg.Connection, migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Another login's transaction, which reads the log and holds back vacuum."""
+    await make_segment(db)
+    connection = await asyncpg.connect(migrated_url)
+    async with connection.transaction(isolation="repeatable_read"):
+        await connection.fetch("SELECT * FROM howdah.message")
+        yield connection
+    await connection.close()
+
+
+async def test_that_nobody_holds_back_vacuum_is_not_said_by_one_who_cannot_see_it(
+    plain: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    assert await diagnosis.oldest_reader(plain) == []
+    (finding,) = await diagnosis.sight(plain)
+    login = await plain.fetchval("SELECT current_user")
+    assert finding.level is Level.WARN
+    assert "cannot be told" in finding.what
+    assert f'GRANT pg_read_all_stats TO "{login}"' in finding.way_out
+
+
+async def test_the_grant_that_is_named_shows_everything(
+    db: asyncpg.Connection, plain: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    login = await plain.fetchval("SELECT current_user")
+    await db.execute(f"GRANT pg_read_all_stats TO {login}")
+    (finding,) = await diagnosis.sight(plain)
+    assert finding.level is Level.OK
+    (finding,) = await diagnosis.oldest_reader(plain)
+    assert f"pid {reader.get_server_pid()}" in finding.what
+
+
+async def test_who_keeps_a_segment_is_named_though_it_is_hidden_since_when(
+    db: asyncpg.Connection, plain: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    await db.execute("UPDATE howdah.segment SET sealed_at = now() - interval '3 hours'")
+    await db.execute("UPDATE howdah.segment SET retired_at = now() - interval '2 hours'")
+    (finding,) = await diagnosis.segments(plain)
+    assert f"pid {reader.get_server_pid()}" in finding.way_out
+    assert "hidden" in finding.way_out
+    assert "start the gateway" not in finding.way_out
+
+
+async def test_hidden_sessions_count_as_connections(
+    plain: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    await reader.fetch("SELECT pg_stat_clear_snapshot()")
+    (theirs,) = await diagnosis.size(reader)
+    (finding,) = await diagnosis.size(plain)
+    assert finding.what.rpartition(";")[2] == theirs.what.rpartition(";")[2]
+
+
+async def test_the_doctor_says_where_plans_are_compiled(plain: asyncpg.Connection) -> None:
+    """Of the server's setting: the doctor's own connection does without."""
+    assert await plain.fetchval("SHOW jit") == "off"
+    is_available = await plain.fetchval("SELECT pg_jit_available()")
+    default = await plain.fetchval("SELECT reset_val FROM pg_settings WHERE name = 'jit'")
+    (finding,) = await diagnosis.compiling(plain)
+    is_on = is_available and default == "on"
+    assert finding.level is (Level.WARN if is_on else Level.OK)

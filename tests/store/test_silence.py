@@ -1,0 +1,50 @@
+"""A database that is slow, and one that is silent: only of the second it is said that it does not
+answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from queue_core.store import database
+from queue_core.store.database import Database
+from tests.store.managers import House
+
+SILENCE = "the database has not answered"
+
+
+class Questions:
+    """Those that are asked while a look at the outbox takes long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, are_answered: bool) -> None:
+        self.asked: asyncio.Queue[bool] = asyncio.Queue()
+        self.answer = Database._answers
+        self.are_answered = are_answered
+        monkeypatch.setattr(Database, "_answers", lambda each: self.ask(each))
+
+    async def ask(self, asking: Database) -> bool:
+        is_answered = self.are_answered and await self.answer(asking)
+        self.asked.put_nowait(is_answered)
+        return is_answered
+
+
+@pytest.mark.parametrize("are_answered", [True, False])
+async def test_a_look_that_waits_for_a_lock_is_no_silence_of_the_database(
+    house: House,
+    db: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    are_answered: bool,
+) -> None:
+    questions = Questions(monkeypatch, are_answered=are_answered)
+    async with db.transaction():
+        await db.execute("LOCK TABLE howdah.outbox IN ACCESS EXCLUSIVE MODE")
+        monkeypatch.setattr(database, "ANSWER_SECONDS", 1.0)
+        async with asyncio.timeout(30):
+            for _ in range(2 if are_answered else 1):
+                assert await questions.asked.get() is are_answered
+        await asyncio.sleep(0)  # what follows from the answer does so in this turn
+    assert (SILENCE in caplog.text) is not are_answered
+    await house.until(lambda: house.manager.is_ready)
