@@ -39,7 +39,8 @@ _ADVICE: Final = {
 }
 # What a job itself raises inside a query, as Spark hands it on.
 _REFUSED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
-_LOCK_TIMEOUT: Final = "SET lock_timeout = '10s'"
+# A plan over many segments takes longer to compile than to run.
+_SESSION: Final = "SET lock_timeout = '10s'; SET jit = off"
 
 
 class Database:
@@ -134,7 +135,7 @@ def connected(spark: SparkSession, url: str) -> Iterator[Database]:
         connection = driver.connect(options["url"], properties)
     database = Database(connection, where)
     try:
-        database.execute(_LOCK_TIMEOUT)
+        database.execute(_SESSION)
         yield database
     finally:
         database.close()
@@ -189,10 +190,15 @@ def explained(where: str) -> Iterator[None]:
         if found is None:
             raise
         state, text = found
-        advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "see the server's log")
+        advice = advice_for(state)
         if state == _INTERRUPTED:
             raise InterruptedReadError(f"{where}: {text}", advice) from error
         raise EtlError(f"{where}: {text}: {advice}") from error
+
+
+def advice_for(state: str) -> str:
+    """What a person can do about an SQLSTATE."""
+    return _ADVICE.get(state) or _ADVICE.get(state[:2], "see the server's log")
 
 
 def _sql_error(error: Any) -> tuple[str, str] | None:

@@ -39,7 +39,7 @@ LARGEST: Final = 64 * 1024
 _UNBOUNDED: Final = ("headers", "deaths", "delivery", "native", "body")
 
 # A run is found by the index or not at all: the planner must not come to read a segment for each.
-_PLAN: Final = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+_PLAN: Final = "SET LOCAL enable_seqscan = off"
 
 
 def is_worth_packing(shape: Shape) -> bool:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # between the two would take messages along that were carried forward where the moment sees none.
 _LOCKS: Final = "LOCK TABLE howdah.message, howdah.message_body IN ACCESS SHARE MODE"
 
+# A plan over many segments takes longer to compile than to run.
+_NO_JIT: Final = "SET LOCAL jit = off"
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -53,8 +56,8 @@ def snapshot_of(database: Database) -> Iterator[Snapshot]:
 def join_statement(snapshot: Snapshot | None) -> str:
     """What a reading session says first."""
     if snapshot is None:
-        return "SET TRANSACTION READ ONLY"
+        return f"SET TRANSACTION READ ONLY; {_NO_JIT}"
     return (
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
-        f"SET TRANSACTION SNAPSHOT '{snapshot.id}'"
+        f"SET TRANSACTION SNAPSHOT '{snapshot.id}'; {_NO_JIT}"
     )

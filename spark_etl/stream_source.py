@@ -188,9 +188,13 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 async def _connect(url: str) -> asyncpg.Connection:
     try:
-        return await asyncpg.connect(url, timeout=_CONNECT_SECONDS, server_settings=_APPLICATION)
+        connection = await asyncpg.connect(
+            url, timeout=_CONNECT_SECONDS, server_settings=_APPLICATION
+        )
+        await connection.execute("SET jit = off")
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
         raise EtlError(f"the database cannot be reached: {error}: check the option url") from error
+    return connection
 
 
 def _rows(url: str, queue: Queue, wanted: Range) -> Iterator[list[asyncpg.Record]]:

@@ -6,15 +6,23 @@ from hypothesis import HealthCheck, settings
 
 from tests.gateway_process import gateway, shared_gateway
 from tests.limited_gateway import limited_gateway
-from tests.postgres import database_template, database_url, postgres_server
+from tests.postgres import (
+    database_template,
+    database_url,
+    own_server,
+    postgres_server,
+    stock_server,
+)
 
 __all__ = [
     "database_template",
     "database_url",
     "gateway",
     "limited_gateway",
+    "own_server",
     "postgres_server",
     "shared_gateway",
+    "stock_server",
 ]
 
 # How long an example takes says how busy the machine is, and nothing about the code.

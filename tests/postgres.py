@@ -1,7 +1,8 @@
 """The test session's PostgreSQL: one real server, a fresh database for each test.
 
 The server is the gateway's own runner in a temporary folder, with production settings (fsync on).
-HOWDAH_TEST_POSTGRES_BIN chooses other binaries, to run the same tests on another version.
+HOWDAH_TEST_POSTGRES_BIN chooses other binaries, to run the same tests on another version. What DBAs
+use by themselves is tested on a server as a distribution ships it as well: see `on_stock_too`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
+from tests.stock_postgres import StockPostgres
 
 _BIN_DIR_VARIABLE = "HOWDAH_TEST_POSTGRES_BIN"
 _numbers = itertools.count(1)
@@ -63,13 +65,35 @@ def chosen_bin_dir() -> Path | None:
     return Path(value) if value else None
 
 
+# For a module whose tests hold on a server with PostgreSQL's own defaults, too.
+on_stock_too = pytest.mark.parametrize(
+    "postgres_server", ["own", "stock"], indirect=True, scope="session"
+)
+
+
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[EmbeddedPostgres]:
-    """One server for the whole session."""
+def own_server() -> Iterator[EmbeddedPostgres]:
+    """The gateway's private server, with the settings that it has there."""
     with tempfile.TemporaryDirectory(prefix="howdah-test-") as folder:
         Path(folder).chmod(0o711)
         with EmbeddedPostgres(Path(folder) / "data", bin_dir=chosen_bin_dir()) as server:
             yield server
+
+
+@pytest.fixture(scope="session")
+def stock_server() -> Iterator[EmbeddedPostgres]:
+    """A server with PostgreSQL's own defaults."""
+    with tempfile.TemporaryDirectory(prefix="howdah-stock-") as folder:
+        Path(folder).chmod(0o711)
+        with StockPostgres(Path(folder) / "data") as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> EmbeddedPostgres:
+    """One of them, for the whole session."""
+    server: EmbeddedPostgres = request.getfixturevalue(f"{getattr(request, 'param', 'own')}_server")
+    return server
 
 
 @pytest.fixture(scope="session")

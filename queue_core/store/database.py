@@ -29,6 +29,7 @@ from queue_core.store.keepalive import keep_alive
 from queue_core.store.maintenance import Maintenance
 from queue_core.store.outbox import Outbox
 from queue_core.store.ownership import AWAY, Owner
+from queue_core.store.plans import NO_JIT, PooledConnection
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import Recovered, recover
 from queue_core.store.rows import Forms
@@ -103,7 +104,8 @@ class Database:
             self._url,
             min_size=1,
             max_size=self._pool_size,
-            init=keep_alive,
+            connection_class=PooledConnection,
+            init=_prepare,
             server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
         )
         self._held.callback(self._pool.terminate)
@@ -112,7 +114,11 @@ class Database:
             """As asyncpg reads the url, sslmode, several hosts and all; SQLAlchemy would not."""
             settings = {"application_name": "howdah gateway"}
             connection = await asyncpg.connect(self._url, server_settings=settings)
-            await keep_alive(connection)
+            try:
+                await _prepare(connection)
+            except BaseException:  # whoever asked has gone, and nobody else knows of it
+                connection.terminate()
+                raise
             return connection
 
         self.engine = create_async_engine(
@@ -224,6 +230,11 @@ class Database:
         await self._reader.close()
         await self.engine.dispose()
         await self._pool.close()
+
+
+async def _prepare(connection: asyncpg.Connection) -> None:
+    await keep_alive(connection)
+    await connection.execute(NO_JIT)
 
 
 class Reachable:

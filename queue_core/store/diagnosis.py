@@ -85,6 +85,10 @@ _HIDDEN: Final = """
 SELECT current_user AS login, count(*) AS sessions FROM pg_stat_activity
 WHERE datid IS NOT NULL AND query = '<insufficient privilege>' AND xact_start IS NULL
 """
+_JIT: Final = """
+SELECT pg_jit_available() AND reset_val = 'on' AS is_on, current_database() AS database
+FROM pg_settings WHERE name = 'jit'
+"""
 # Whoever the gateway waits for, and who waits for nobody himself.
 _IN_THE_WAY: Final = """
 SELECT h.pid, h.application_name, h.usename, left(h.query, 80) AS query,
@@ -256,6 +260,21 @@ async def segments(connection: asyncpg.Connection) -> list[Finding]:
     ]
 
 
+async def compiling(connection: asyncpg.Connection) -> list[Finding]:
+    """JIT: the gateway, its commands and the views do without; a DBA's own queries do not."""
+    row = await connection.fetchrow(_JIT)
+    if row is None or not row["is_on"]:
+        return ok("plans are not compiled (JIT)")
+    return [
+        warn(
+            "JIT is on: queries of your own over many segments may take seconds to compile; the "
+            "gateway, its commands and the views do without it",
+            f'ALTER DATABASE "{row["database"]}" SET jit = off; or SET jit = off; before such a '
+            "query",
+        )
+    ]
+
+
 async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
     row = await connection.fetchrow(_WAITING)
     assert row is not None
@@ -295,6 +314,7 @@ async def size(connection: asyncpg.Connection) -> list[Finding]:
 SCHEMA_FREE: Final[tuple[Check, ...]] = (
     safety,
     clock,
+    compiling,
     sight,
     in_the_way,
     oldest_reader,

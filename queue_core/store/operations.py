@@ -18,6 +18,7 @@ import asyncpg
 import msgspec
 
 from queue_core.store.ownership import LOCK
+from queue_core.store.plans import NO_JIT
 
 QUEUES: Final = """
 SELECT vhost, queue AS name, kind, ready, in_flight, consumers, lag, oldest_age, size_bytes,
@@ -375,7 +376,7 @@ async def connect(
     )
     # A person waits, and would never learn for whom. Not asked for at the connection's start, which
     # poolers would refuse.
-    await connection.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+    await connection.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'; {NO_JIT}")
     await connection.set_type_codec(
         "jsonb",
         schema="pg_catalog",

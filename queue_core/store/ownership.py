@@ -16,6 +16,7 @@ import asyncpg
 
 from queue_core.errors import StoreUnavailable
 from queue_core.store.keepalive import keep_alive
+from queue_core.store.plans import NO_JIT
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class Owner:
             await keep_alive(connection)
             await connection.execute(KEEPALIVE)
             await connection.execute(PATIENCE)
+            await connection.execute(NO_JIT)
             await self._lock(connection)
             await self._check_epoch(connection)
             if self._epoch is None:

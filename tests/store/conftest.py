@@ -17,16 +17,20 @@ from tests.postgres import database_of, execute
 from tests.store.managers import House
 
 _numbers = itertools.count(1)
+_templates: dict[int, str] = {}  # of each server, by its port
 
 
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: EmbeddedPostgres) -> str:
     """A database at the newest version, migrated once and copied for each test."""
+    if postgres_server.port in _templates:
+        return _templates[postgres_server.port]
     name = f"template_{os.getpid()}_{next(_numbers)}"  # another folder may want one as well
     execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE template0")
     url = database_of(postgres_server, name)
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, migration.upgrade(url)).result()
+    _templates[postgres_server.port] = name
     return name
 
 

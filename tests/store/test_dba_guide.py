@@ -8,7 +8,10 @@ from pathlib import Path
 import asyncpg
 
 from migrations.statements import split
+from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment
+
+pytestmark = on_stock_too
 
 GUIDE = Path(__file__).parents[2] / "docs" / "dba.md"
 SQL = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
+from tests.postgres import on_stock_too
 from tests.store.seed import append, make_queue, make_segment, settle
+
+pytestmark = on_stock_too
 
 SEGMENTS = 6
 PER_SEGMENT = 1000

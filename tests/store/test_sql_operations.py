@@ -9,7 +9,10 @@ import asyncpg
 import pytest
 
 from queue_core.topics import filter_tokens, pattern_tokens
+from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment, settle
+
+pytestmark = on_stock_too
 
 
 async def _peek(db: asyncpg.Connection, arguments: str) -> list[int]:

@@ -202,7 +202,11 @@ async def test_functions_that_lend_rights_fix_their_search_path(db: asyncpg.Conn
         "WHERE pronamespace = 'howdah'::regnamespace AND prosecdef"
     )
     assert len(rows) >= 9
-    assert {tuple(row["proconfig"] or ()) for row in rows} == {("search_path=pg_catalog, pg_temp",)}
+    assert [
+        row["proname"]
+        for row in rows
+        if "search_path=pg_catalog, pg_temp" not in (row["proconfig"] or ())
+    ] == []
 
 
 async def test_an_operator_is_told_that_there_is_no_such_virtual_host(

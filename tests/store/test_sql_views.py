@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from queue_core.message import Death, count_death
+from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment, settle
+
+pytestmark = on_stock_too
 
 
 async def _status(db: asyncpg.Connection, queue: str) -> dict[str, Any]:
