@@ -18,6 +18,7 @@ from queue_core.store import preflight
 from queue_core.store.findings import Finding, Level, fail, ok, warn
 from queue_core.store.operations import IS_SERVED
 from queue_core.store.ownership import LOCK
+from queue_core.store.policies import listed, read_policies
 
 SKEW_SECONDS: Final = 2.0
 OLD_XMIN: Final = timedelta(minutes=10)
@@ -260,6 +261,21 @@ async def segments(connection: asyncpg.Connection) -> list[Finding]:
     ]
 
 
+async def row_security(connection: asyncpg.Connection) -> list[Finding]:
+    """Policies that do not keep anybody out: the views run as the owner of the schema."""
+    policies = await read_policies(connection)
+    if not policies.tables:
+        return ok("no row-level security on tables of the schema")
+    return [
+        warn(
+            f"row-level security is on for {listed(policies.tables)}, and the views and functions "
+            "of the schema go around it: they run as its owner",
+            "give people functions that show their own queues, and no role of ours: see `Rights on "
+            "single queues` in docs/dba.md",
+        )
+    ]
+
+
 async def compiling(connection: asyncpg.Connection) -> list[Finding]:
     """JIT: the gateway, its commands and the views do without; a DBA's own queries do not."""
     row = await connection.fetchrow(_JIT)
@@ -321,7 +337,11 @@ SCHEMA_FREE: Final[tuple[Check, ...]] = (
     leftovers,
     size,
 )
-ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (segments, waiting_work)
+ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (
+    row_security,
+    segments,
+    waiting_work,
+)
 
 
 async def examine(connection: asyncpg.Connection) -> list[Finding]:

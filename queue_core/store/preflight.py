@@ -12,6 +12,7 @@ from typing import Final
 import asyncpg
 
 from queue_core.store.migration import OLDEST_SERVER, expected_version, known_versions, version_of
+from queue_core.store.policies import Policies, listed, read_policies
 from queue_core.store.schema import SCHEMA, VERSION_TABLE
 
 GATEWAY_ROLE: Final = "howdah_gateway"
@@ -120,7 +121,33 @@ async def check(connection: asyncpg.Connection) -> list[Problem]:
         return problems
     missing = await _missing_rights(connection, TABLE_RIGHTS)
     missing += await _missing_on_columns_and_functions(connection)
-    return [_no_rights(server["login"], f"lacks {', '.join(missing)}")] if missing else []
+    if missing:
+        return [_no_rights(server["login"], f"lacks {', '.join(missing)}")]
+    return _policy_problems(server["login"], await read_policies(connection))
+
+
+def _policy_problems(login: str, policies: Policies) -> list[Problem]:
+    problems = []
+    if policies.hit_owner:
+        problems.append(
+            Problem(
+                f"row-level security is forced on {listed(policies.hit_owner)}: it hits the owner, "
+                "by whose rights SQL publishes and the views read",
+                "; ".join(
+                    f"ALTER TABLE {t} NO FORCE ROW LEVEL SECURITY" for t in policies.hit_owner
+                ),
+            )
+        )
+    if policies.hit_login:
+        problems.append(
+            Problem(
+                f"row-level security on {listed(policies.hit_login)} hits the user {login}: rows "
+                "would be hidden from the gateway, and COPY refuses to write",
+                f'run ALTER ROLE "{login}" BYPASSRLS, or ALTER TABLE ... DISABLE ROW LEVEL '
+                "SECURITY; for rights on single queues see docs/dba.md",
+            )
+        )
+    return problems
 
 
 def _server_problems(server: asyncpg.Record) -> list[Problem]:
