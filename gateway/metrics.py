@@ -29,6 +29,7 @@ COUNTERS: Final = {
     "dropped_expired": "Messages that expired and had nowhere to go.",
     "dropped_rejected": "Messages that consumers rejected and that had nowhere to go.",
     "dropped_exhausted": "Messages dropped over their delivery limit.",
+    "dropped_wills": "Wills of users who were removed, or may not publish them any more.",
     "dropped_cycle": "Messages dropped because they were dead-lettered in a circle.",
     "dead_lettered": "Messages dead-lettered.",
     "duplicates": "Messages kept out by a deduplication window.",

@@ -16,6 +16,7 @@ class Counters:
     dropped_expired: int = 0
     dropped_rejected: int = 0
     dropped_exhausted: int = 0  # over the delivery limit
+    dropped_wills: int = 0  # of users who were removed, or may not publish there any more
     dropped_cycle: int = 0  # dead-lettered in a circle without a rejection
     dead_lettered: int = 0
     duplicates: int = 0  # kept out by a deduplication window

@@ -16,12 +16,13 @@ from typing import Final
 
 from queue_core.accounts import Policy, UserAuth
 from queue_core.agenda import Agenda
+from queue_core.auth import Action, Identity, Resource
 from queue_core.bindings import ExchangeRef
 from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
-from queue_core.message import Form
+from queue_core.message import TOPIC_EXCHANGE, Form
 from queue_core.queues import EphemeralQueue, House
 from queue_core.ready import Budget
 from queue_core.sessions import Sessions, SessionSettings
@@ -33,6 +34,7 @@ from queue_core.store.sessions import make_sessions
 from queue_core.store.users import StoredRoll
 from queue_core.store.vhosts import Vhosts
 from queue_core.subscriptions import Subscription
+from queue_core.topics import dotted
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -177,6 +179,7 @@ class Manager:
             agenda=self.agenda,
             later=database.definitions.later,
             flushed=self.writer.flushed,
+            may_publish=self._may_publish,
             settings=self.settings.sessions,
         )
         self._stored_vhosts = Vhosts(database.engine)
@@ -190,6 +193,11 @@ class Manager:
         works = (self._run_agenda(), self._run_polls(), self._run_upkeep())
         for work in (*works, rights.run()):
             self._tasks.append(asyncio.create_task(work))
+
+    def _may_publish(self, identity: Identity, vhost: str, topic: str) -> bool:
+        """Whether a user who is not there any more may still publish to a topic."""
+        resource = Resource("topic", vhost, TOPIC_EXCHANGE, dotted(topic))
+        return self.auth.authorize(identity, Action.WRITE, resource)
 
     async def _define(self, definitions: Definitions) -> None:
         for name in definitions.vhosts:

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote
 
 from queue_core.agenda import Appointment
 from queue_core.claims import claim_entry
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
     from queue_core.vhost import Vhost
 
 ClientKey = tuple[str, str]  # vhost and client id
+USERS_OWN: Final = "$user/"  # and the user's name: a client id that another user has, too
+
+
+def users_own_id(user: str | None, client_id: str) -> str:
+    """What tells a user's client id from the same id of another user."""
+    return f"{USERS_OWN}{quote(user or '', safe='')}/{client_id}"
+
+
+def given_id(client_id: str) -> str:
+    """The client id as the client gave it."""
+    return client_id.split("/", 2)[2] if client_id.startswith(USERS_OWN) else client_id
 
 
 class Keep(Enum):

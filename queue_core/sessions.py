@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from queue_core.agenda import Agenda
 from queue_core.errors import (
-    AccessRefused,
     CoreError,
     InvalidArgument,
     LimitExceeded,
@@ -29,6 +28,7 @@ from queue_core.queues import ClassicQueue, EphemeralQueue
 from queue_core.retained import Retained
 from queue_core.session import (
     KEEP,
+    USERS_OWN,
     ClientKey,
     Keep,
     Session,
@@ -37,6 +37,7 @@ from queue_core.session import (
     SessionSettings,
     SessionState,
     SessionStore,
+    users_own_id,
 )
 from queue_core.shares import Shares
 from queue_core.specs import QueueSpec
@@ -60,6 +61,7 @@ __all__ = ["KEEP", "Session", "SessionOwner", "SessionSettings", "Sessions", "Su
 
 log = logging.getLogger(__name__)
 
+LONGEST_OWN_ID: Final = 1900
 LONGEST_CLIENT_ID: Final = 1024  # bytes: it is in the keys of tables and the name of a queue
 LONGEST_ADDRESS: Final = 2000  # bytes of a stored subscription's filter, for the same reason
 
@@ -111,34 +113,57 @@ class Sessions:
         over. `expiry`: seconds that it outlives its connection; None: for ever. Not to be
         cancelled: whoever loses its peer meanwhile detaches afterwards."""
         _check_client_id(client_id)
-        key = (vhost.name, client_id)
-        async with self._turns.of(key):
-            await self._take_over(key, user)
-            state = self._states.get(key)
-            if state is not None:
-                _check_user(state, user)
-                if clean_start or state.is_over(self._clock()):
-                    await self._end(vhost, state)
-                    state = None
-            if state is not None and not await self._resume(vhost, state, expiry, protocol):
-                await self._end(vhost, state)
-                state = None
-            is_present = state is not None
-            if state is None:
-                state = SessionState(key, user, protocol, expiry)
-                if expiry != 0:
-                    await self._create(vhost, state)
-            session = Session(self, vhost, state, owner, is_present)
-            self._attach(session)
-            return session
+        async with self._turns.of((vhost.name, client_id)):
+            key = self._key_of(vhost.name, client_id, user)
+            async with nullcontext() if key[1] == client_id else self._turns.of(key):
+                state = await self._opened(vhost, key, clean_start, expiry, user, protocol)
+                is_present = state is not None
+                if state is None:
+                    state = SessionState(key, user, protocol, expiry)
+                    if expiry != 0:
+                        await self._create(vhost, state)
+                session = Session(self, vhost, state, owner, is_present)
+                self._attach(session)
+                return session
 
-    async def _take_over(self, key: ClientKey, user: str | None) -> None:
+    def _key_of(self, vhost: str, client_id: str, user: str | None) -> ClientKey:
+        """Client ids are each user's own: one that another user has a session with is told apart by
+        the user's name, for as long as that session is there. So nobody gets another's messages,
+        and nobody keeps another out by taking its id first."""
+        key, own = (vhost, client_id), (vhost, users_own_id(user, client_id))
+        if own in self._states or own in self._attached:
+            return own
+        attached = self._attached.get(key)
+        holder = self._states.get(key) if attached is None else attached.state
+        if holder is None or holder.user == user:
+            return key
+        if attached is None and holder.is_over(self._clock()):
+            return key
+        _check_length("a client id with its user's name", own[1], LONGEST_OWN_ID)
+        return own
+
+    async def _opened(
+        self,
+        vhost: Vhost,
+        key: ClientKey,
+        clean_start: bool,
+        expiry: float | None,
+        user: str | None,
+        protocol: str,
+    ) -> SessionState | None:
+        """The stored session that goes on; None: there is none, or none any more."""
         earlier = self._attached.get(key)
-        if earlier is None:
-            return
-        _check_user(earlier.state, user)
-        _tell(earlier.owner.on_takeover)
-        await self._detach(earlier, earlier.state.expiry, publish_will=True)
+        if earlier is not None:
+            _tell(earlier.owner.on_takeover)
+            await self._detach(earlier, earlier.state.expiry, publish_will=True)
+        state = self._states.get(key)
+        if state is None:
+            return None
+        is_over = clean_start or state.user != user or state.is_over(self._clock())
+        if not is_over and await self._resume(vhost, state, expiry, protocol):
+            return state
+        await self._end(vhost, state)
+        return None
 
     async def _create(self, vhost: Vhost, state: SessionState) -> None:
         if len(self._states) >= self.settings.max_sessions:
@@ -516,17 +541,11 @@ def _tell(call: Callable[..., None], *facts: object) -> None:
 def _check_client_id(client_id: str) -> None:
     if not client_id or "\0" in client_id:
         raise InvalidArgument("a client id has at least one character, and no NUL")
+    if client_id.startswith(USERS_OWN):
+        raise InvalidArgument(f"client ids that begin with {USERS_OWN} are the gateway's own")
     _check_length("a client id", client_id, LONGEST_CLIENT_ID)
 
 
 def _check_length(what: str, text: str, longest: int) -> None:
     if len(text) > longest // 4 and len(text.encode()) > longest:
         raise InvalidArgument(f"{what} has {longest} bytes at most; choose a shorter one")
-
-
-def _check_user(state: SessionState, user: str | None) -> None:
-    """A session holds its user's messages: no other user may take it."""
-    if state.user is not None and state.user != user:
-        raise AccessRefused(
-            f"session '{state.key[1]}' belongs to another user; choose another client id"
-        )

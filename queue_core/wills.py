@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from queue_core.agenda import Agenda, Appointment
+from queue_core.auth import Identity
 from queue_core.errors import CoreError
 from queue_core.leftovers import RETRY
 from queue_core.message import Message
@@ -31,6 +32,9 @@ LARGEST_IN_MEMORY: Final = 4096  # bytes of a will that is kept here, too; other
 SETTLE_TIME: Final = 10.0  # seconds that the end of the gateway waits for wills
 
 
+MayPublish = Callable[[Identity, str, str], bool]  # to a topic of a virtual host
+
+
 @dataclass(slots=True)
 class Will:
     """A will as its row has it; without its message where that is large."""
@@ -42,6 +46,7 @@ class Will:
     message: Message | None
     due_at: float | None = None  # None while the client is connected
     appointment: Appointment | None = None
+    identity: Identity | None = None  # whose it is; nobody's is not published
 
 
 class WillStore(Protocol):
@@ -65,8 +70,10 @@ class Wills:
         *,
         clock: Callable[[], float],
         agenda: Agenda,
+        may_publish: MayPublish,
     ) -> None:
         self._store = store
+        self._may_publish = may_publish
         self._retained = retained
         self._vhosts = vhosts
         self._clock = clock
@@ -80,19 +87,21 @@ class Wills:
         self,
         session: Session,
         message: Message,
+        identity: Identity,
         *,
         delay: float = 0.0,
         retain: bool = False,
         qos: int = 0,
         lifetime: float | None = None,
     ) -> None:
-        """In the database when this returns. `lifetime` starts when the will is published."""
+        """In the database when this returns. `lifetime` starts when the will is published, which
+        happens in the name of `identity`."""
         async with session.turn():
             session.check_attached()
             key = session.key
             await self._settled(key)
             # Known before it is written: a deletion of the one before that comes late passes by.
-            will = self._wills[key] = Will(delay, retain, qos, lifetime, message)
+            will = self._wills[key] = Will(delay, retain, qos, lifetime, message, identity=identity)
             try:
                 await self._store.put(key, will)
             except BaseException:
@@ -190,6 +199,9 @@ class Wills:
         vhost = self._vhosts.get(key[0])
         if message is None or vhost is None:
             return
+        if will.identity is None or not self._may_publish(will.identity, key[0], message.topic):
+            await self._drop_forbidden(vhost, key, will)
+            return
         if will.lifetime is not None:
             message.expires_at = self._clock() + will.lifetime
         try:
@@ -197,6 +209,13 @@ class Wills:
         except CoreError as error:
             log.error("will of '%s' cannot be published, and is dropped: %s", key[1], error)
             await self._delete(key)
+
+    async def _drop_forbidden(self, vhost: Vhost, key: ClientKey, will: Will) -> None:
+        """Its user was removed, or may not publish there any more."""
+        vhost.house.counters.dropped_wills += 1
+        whose = "nobody" if will.identity is None else f"user '{will.identity.name}'"
+        log.warning("will of '%s' is dropped: %s may not publish it any more", key[1], whose)
+        await self._delete(key)
 
     async def _commit(self, vhost: Vhost, key: ClientKey, will: Will, message: Message) -> None:
         from queue_core.transactions import Waiter

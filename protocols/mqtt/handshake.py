@@ -178,7 +178,7 @@ async def _open(
             # What an earlier connection published with QoS 2 must be safe before it is answered
             await vhost.writer.flushed()
         if connect.will is not None:
-            await _set_will(broker, session, connect.will, connect.version)
+            await _set_will(broker, session, connect.will, connect.version, identity)
         session.check_attached()
     except BaseException:
         await services.sessions.detach(session, publish_will=False)
@@ -221,7 +221,9 @@ def _keep_alive(connect: Connect, most: int) -> int:
     return min(connect.keep_alive or most, most)
 
 
-async def _set_will(broker: Broker, session: Session, will: Will, version: Version) -> None:
+async def _set_will(
+    broker: Broker, session: Session, will: Will, version: Version, identity: Identity
+) -> None:
     raw = _published_properties(will.properties)
     facts = read_facts(raw)
     message = Message(
@@ -237,6 +239,7 @@ async def _set_will(broker: Broker, session: Session, will: Will, version: Versi
     await broker.services.sessions.wills.set(
         session,
         message,
+        identity,
         delay=float(will.properties.will_delay or 0),
         retain=will.retain,
         qos=will.qos,

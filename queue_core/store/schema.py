@@ -344,6 +344,8 @@ will = Table(
     _required("qos", SmallInteger, "Published with this QoS."),
     _optional("lifetime_seconds", BigInteger, "Expires so long after publishing; null: never."),
     *content_columns(),
+    _optional("user_name", Text, "User whose will it is; null: nobody's, it is dropped."),
+    _optional("is_built_in", Boolean, "User is guest or anonymous by the configuration."),
     PrimaryKeyConstraint("vhost", "client_id"),
     comment="Messages to publish when a client is lost.",
 )

@@ -30,7 +30,7 @@ from queue_core.store.schema import Timestamp, packet, queue, session, subscript
 from queue_core.store.wills import WillTable
 from queue_core.subscriptions import SHARE_PREFIX, STORED_PREFIX, Subscription
 from queue_core.units import PacketRecord
-from queue_core.wills import Wills
+from queue_core.wills import MayPublish, Wills
 
 if TYPE_CHECKING:
     from queue_core.vhost import Vhost
@@ -45,6 +45,7 @@ def make_sessions(
     agenda: Agenda,
     later: Later,
     flushed: Callable[[], Awaitable[None]],
+    may_publish: MayPublish,
     settings: SessionSettings | None = None,
 ) -> Sessions:
     """Sessions, retained messages and wills on one engine."""
@@ -57,7 +58,14 @@ def make_sessions(
         flushed=flushed,
         settings=settings.retained,
     )
-    wills = Wills(WillTable(engine, forms), retained, vhosts, clock=clock, agenda=agenda)
+    wills = Wills(
+        WillTable(engine, forms),
+        retained,
+        vhosts,
+        clock=clock,
+        agenda=agenda,
+        may_publish=may_publish,
+    )
     return Sessions(
         SessionTables(engine),
         retained,

@@ -12,9 +12,11 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import Text
 
+from queue_core.accounts import ANONYMOUS_NAME
+from queue_core.auth import Identity
 from queue_core.errors import InvalidArgument
 from queue_core.message import Message, utc
-from queue_core.session import ClientKey
+from queue_core.session import ClientKey, given_id
 from queue_core.store.cold import insert_rows, transaction, unnested
 from queue_core.store.gathering import Gathering
 from queue_core.store.rows import Forms, content_values, message_from_row
@@ -92,7 +94,21 @@ class WillTable:
             row["lifetime_seconds"],
             message_from_row(row, self._forms) if row["is_small"] else None,
             None if due_at is None else due_at.timestamp(),
+            identity=_identity(row),
         )
+
+
+def _identity(row: Mapping[str, Any]) -> Identity | None:
+    """Whose it is; None: of a will from before that was written down."""
+    name: str | None = row["user_name"]
+    if name is None:
+        return None
+    return Identity(
+        name,
+        is_anonymous=name == ANONYMOUS_NAME,
+        client_id=given_id(row["client_id"]),
+        is_built_in=bool(row["is_built_in"]),
+    )
 
 
 def _values(key: ClientKey, each: Will) -> dict[str, object]:
@@ -105,6 +121,8 @@ def _values(key: ClientKey, each: Will) -> dict[str, object]:
         "retain": each.retain,
         "qos": each.qos,
         "lifetime_seconds": None if each.lifetime is None else ceil(each.lifetime),
+        "user_name": None if each.identity is None else each.identity.name,
+        "is_built_in": None if each.identity is None else each.identity.is_built_in,
     }
 
 

@@ -32,7 +32,7 @@ from queue_core.streams import StreamQueue
 from queue_core.subscriptions import Subscription
 from tests.store.managers import House, Inbox, Told
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
-from tests.store.sessions import Owner
+from tests.store.sessions import ANONYMOUS, Owner
 
 QUEUES = ("plain", "ranked", "once", "short", "log")  # that odd messages go to
 WORLD = "howdah.publish($1, $2::bytea, headers => $3::jsonb, priority => $4)"
@@ -271,7 +271,7 @@ def connecting(client: str, expiry: float, subscription: Subscription, will: Mes
             owner=Owner(),
         )
         try:
-            await sessions.wills.set(session, will, delay=5, qos=1)
+            await sessions.wills.set(session, will, ANONYMOUS, delay=5, qos=1)
             await session.subscribe(subscription)
         finally:
             await sessions.detach(session, publish_will=True)

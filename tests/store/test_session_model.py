@@ -15,7 +15,7 @@ from queue_core.session import Session
 from queue_core.sessions import KEEP
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription
-from tests.store.sessions import Clock, Inbox, World, world
+from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
 
 CLIENTS = ("ada", "bob", "eve")
 FILTERS = {"a": {"a"}, "b": {"b"}, "+": {"a", "b"}, "#": {"a", "b"}}
@@ -168,7 +168,7 @@ class Run:
             will = Will(b"will " + self.body(), self.random.choice((0, 30)))
             self.model.wills[name] = will
             message = Message(will.body, topic="$will")
-            await self.here.sessions.wills.set(session, message, delay=will.delay, qos=1)
+            await self.here.sessions.wills.set(session, message, ANONYMOUS, delay=will.delay, qos=1)
 
     async def detach(self, name: str) -> None:
         expiry = self.random.choice((KEEP_EXPIRY, KEEP_EXPIRY, 0, 50))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 import pytest
 
 from queue_core.errors import (
-    AccessRefused,
     InvalidArgument,
     InvalidTopic,
     LimitExceeded,
@@ -313,14 +314,47 @@ async def test_the_same_filter_twice_in_one_request_counts_once(migrated_url: st
 
 
 async def test_a_session_belongs_to_its_user(migrated_url: str) -> None:
+    """Another user with the same client id gets one of its own, and disturbs nobody."""
     async with world(migrated_url) as here:
         owner = Owner()
         session = await here.open(user="ada", owner=owner)
         for clean in (False, True):
-            with pytest.raises(AccessRefused):
-                await here.open(user="eve", clean=clean)
+            other = await here.open(user="eve", clean=clean)
+            assert (other.client_id, other.is_present) == ("$user/eve/sensor", False)
+            await here.sessions.detach(other, publish_will=False)
         assert session.is_attached
         assert not owner.told
+
+
+async def test_a_client_id_that_another_user_took_first_keeps_nobody_out(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        squatter = await here.open(user="eve", expiry=None)
+        session = await here.open(user="ada")
+        await session.subscribe(ONE)
+        await here.sessions.detach(session, publish_will=False)
+        await here.publish("plant/1/temp", b"for ada")
+        await here.sessions.detach(squatter, expiry=0, publish_will=False)
+    async with world(migrated_url) as here:  # its id is free now, and the session still found
+        again = await here.open(user="ada")
+        assert again.is_present
+        assert again.stored is not None
+        assert again.stored.counts().ready == 1
+        assert [each.user for each in here.sessions.all()] == ["ada"]
+
+
+async def test_users_with_one_client_id_who_come_at_once_have_a_session_each(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        users = [f"user/{number}" for number in range(5)] * 2
+        sessions = await asyncio.gather(*(here.open(user=user) for user in users))
+        assert sorted(str(each.state.user) for each in sessions if each.is_attached) == users[:5]
+
+
+async def test_an_id_that_tells_users_apart_is_no_clients_to_choose(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        with pytest.raises(InvalidArgument, match="gateway's own"):
+            await here.open("$user/ada/sensor", user="eve")
 
 
 async def test_the_offline_queue_keeps_the_newest(migrated_url: str) -> None:
@@ -416,8 +450,11 @@ async def test_sessions_open_again_after_the_database_has_dropped_every_connecti
         assert session.stored.counts().ready == 1
 
 
-async def test_a_slow_client_loses_its_oldest_and_refuses_nobody(migrated_url: str) -> None:
-    async with world(migrated_url, settings=SessionSettings(live_messages=2)) as here:
+async def test_a_slow_client_loses_its_oldest_where_nobody_is_to_wait_for_it(
+    migrated_url: str,
+) -> None:
+    settings = SessionSettings(live_messages=2, holds_publishers=False)
+    async with world(migrated_url, settings=settings) as here:
         session = await here.open(expiry=0)
         await session.subscribe(ZERO)
         for number in range(5):

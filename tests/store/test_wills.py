@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncpg
+import pytest
 
+from queue_core.auth import Identity
 from queue_core.message import Message, Properties
 from queue_core.session import Session
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription
 from queue_core.wills import LARGEST_IN_MEMORY
-from tests.store.sessions import Clock, Inbox, World, world
+from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
 
 
 async def make_will(
@@ -20,6 +22,7 @@ async def make_will(
     delay: float = 0,
     retain: bool = False,
     lifetime: float | None = None,
+    identity: Identity = ANONYMOUS,
 ) -> None:
     message = Message(
         body,
@@ -28,7 +31,7 @@ async def make_will(
         properties=Properties(content_type="text/plain", headers=(("site", "7"),)),
     )
     await here.sessions.wills.set(
-        session, message, delay=delay, retain=retain, qos=1, lifetime=lifetime
+        session, message, identity, delay=delay, retain=retain, qos=1, lifetime=lifetime
     )
 
 
@@ -211,3 +214,84 @@ async def test_a_will_reaches_subscribers_that_are_away(migrated_url: str) -> No
         watcher = await here.open("watcher")
         assert watcher.stored is not None
         assert await (await here.listen(watcher.stored.name)).wait_for(1) == [b"lost"]
+
+
+ADA = Identity("ada", client_id="sensor")
+
+
+async def let_in(url: str, write: str = "") -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("""INSERT INTO howdah."user" (name) VALUES ('ada')""")
+    await connection.execute(
+        """INSERT INTO howdah.permission (user_name, vhost, configure, write, read)
+        VALUES ('ada', '/', '', $1, '')""",
+        write,
+    )
+    await connection.close()
+
+
+async def forbid(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+REMOVED = """DELETE FROM howdah."user" WHERE name = 'ada'"""
+READ_ONLY = "UPDATE howdah.permission SET write = '' WHERE user_name = 'ada'"
+
+
+async def test_the_will_of_a_user_who_may_publish_it_is_published_after_a_restart(
+    migrated_url: str,
+) -> None:
+    await let_in(migrated_url, ".*")
+    async with world(migrated_url) as here:
+        await make_will(here, await here.open(user="ada"), identity=ADA, delay=60)
+    async with world(migrated_url) as here:
+        inbox = await watch(here)
+        await here.sessions.end(here.vhost, "sensor")
+        assert await inbox.wait_for(1) == [b"lost"]
+
+
+@pytest.mark.parametrize("statement", [REMOVED, READ_ONLY], ids=["removed", "may not write"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_the_will_of_a_user_who_is_gone_or_may_not_publish_it_is_dropped(
+    migrated_url: str, statement: str, is_restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await let_in(migrated_url, ".*")
+    async with world(migrated_url) as here:
+        await watch(here)
+        await here.manager.auth.refresh()
+        session = await here.open(user="ada", expiry=60)
+        await make_will(here, session, identity=ADA, delay=60)
+        await forbid(migrated_url, statement)
+        if not is_restarted:
+            await here.manager.auth.refresh()
+            await here.sessions.detach(session, expiry=0, publish_will=True)
+            await dropped(here)
+    if is_restarted:
+        async with world(migrated_url) as here:
+            await here.sessions.end(here.vhost, "sensor")
+            await dropped(here)
+    assert await count(migrated_url) == 0
+    assert "user 'ada' may not publish it any more" in caplog.text
+
+
+async def dropped(here: World) -> None:
+    """Returns when the will has left, and was not published."""
+    await here.sessions.wills.settled()
+    await here.manager.writer.flushed()
+    assert here.manager.counters.dropped_wills == 1
+    assert not here.vhost.queue("statuses").counts().ready
+
+
+async def test_a_will_of_nobody_is_dropped(migrated_url: str) -> None:
+    """One from before users were written down with it, of a session that was not stored."""
+    async with world(migrated_url) as here:
+        await watch(here)
+        await make_will(here, await here.open(expiry=60), delay=60)
+        await here.manager.close()
+        await forbid(migrated_url, "UPDATE howdah.will SET user_name = NULL, is_built_in = NULL")
+    async with world(migrated_url) as here:
+        await here.sessions.end(here.vhost, "sensor")
+        await dropped(here)
+    assert await count(migrated_url) == 0

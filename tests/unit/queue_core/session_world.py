@@ -211,7 +211,12 @@ class World:
             flushed=self.writer.flushed,
         )
         wills = Wills(
-            FakeWillStore(self.outage), retained, self.vhosts, clock=self.clock, agenda=self.agenda
+            FakeWillStore(self.outage),
+            retained,
+            self.vhosts,
+            clock=self.clock,
+            agenda=self.agenda,
+            may_publish=lambda *_: True,
         )
         self.sessions = Sessions(
             FakeSessionStore(self.outage),
