@@ -13,6 +13,7 @@ need rabbitmq-server rabbitmq-server
 need amqp-publish amqp-tools
 need npm npm
 need cc gcc
+need pgbouncer pgbouncer
 [ -e /usr/include/proton/connection_driver.h ] || wanted="$wanted libqpid-proton11-dev"
 [ -n "$wanted" ] || exit 0
 

@@ -25,17 +25,23 @@ ABOUT_VALUES: Final = ("21", "22", "54")
 # A DBA's doing, until he undoes it: no right, no table, no function, no schema.
 TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
 
+FENCE: Final = "howdah_fence"  # an engine's option: the statement that a gateway's own begin with
+
 log = logging.getLogger(__name__)
 complaints = Complaints(log)
 
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Committed when the block ends. A database out of reach, or in which somebody has taken rights
-    or tables away, is StoreUnavailable, a value that it cannot hold InvalidArgument; a broken
-    constraint or statement is our own mistake, and stays what it is."""
+    """Committed when the block ends, and behind the fence where the engine has one. A database out
+    of reach, or in which somebody has taken rights or tables away, is StoreUnavailable, a value
+    that it cannot hold InvalidArgument; a broken constraint or statement is our own mistake, and
+    stays what it is."""
     try:
         async with engine.begin() as connection:
+            fence = engine.get_execution_options().get(FENCE)
+            if fence is not None:
+                await connection.exec_driver_sql(fence)
             yield connection
     except IntegrityError:
         raise

@@ -22,9 +22,12 @@ from queue_core.counters import Counters
 from queue_core.errors import StoreUnavailable
 from queue_core.orderly_end import end_lease
 from queue_core.store.checkpoint import Checkpoint
+from queue_core.store.cold import FENCE
 from queue_core.store.commands import Commands
 from queue_core.store.complaints import Complaints
 from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
+from queue_core.store.durability import insist_on_commits
+from queue_core.store.findings import Level
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.maintenance import Maintenance
 from queue_core.store.outbox import Outbox
@@ -128,6 +131,7 @@ class Database:
             max_overflow=2,
             pool_pre_ping=True,
             hide_parameters=True,  # an error's text reaches the log, and they are clients' messages
+            execution_options={FENCE: self.writer.fence.check},
         )
         self._held.push_async_callback(self.engine.dispose)
         self._reader = Reader(self._pool, self.forms, self._counters)
@@ -235,6 +239,7 @@ class Database:
 async def _prepare(connection: asyncpg.Connection) -> None:
     await keep_alive(connection)
     await connection.execute(NO_JIT)
+    await insist_on_commits(connection)
 
 
 class Reachable:

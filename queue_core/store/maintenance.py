@@ -19,6 +19,7 @@ from queue_core.log import Log
 from queue_core.queues import ClassicQueue
 from queue_core.store import statements
 from queue_core.store.complaints import Complaints
+from queue_core.store.fence import fenced
 from queue_core.store.rows import NARROW, RICH
 from queue_core.store.segments import Segment, SegmentBook
 from queue_core.store.stored import QueueStore
@@ -191,7 +192,7 @@ class Maintenance:
         if live and (target is None or target.is_sealed):
             return  # the next message opens one
         try:
-            async with connection.transaction():
+            async with fenced(connection, self._writer.fence):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                 await connection.execute(statements.LOCK_SEGMENT, segment.id)
                 moved = 0
@@ -277,7 +278,7 @@ class Maintenance:
     async def _drop_generations(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         while self._oldest_generation < self._writer.generation:
             try:
-                async with connection.transaction():
+                async with fenced(connection, self._writer.fence):
                     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                     await connection.execute(statements.DROP_GENERATION, self._oldest_generation)
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):

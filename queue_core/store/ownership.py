@@ -1,8 +1,9 @@
 """Who owns the database: one gateway at a time, by an advisory lock on the connection that writes.
 
 The lock and the writes share a session, so a gateway that lost its lock cannot write: its
-connection is gone, too. When it comes back, the epoch tells whether another one owned the database
-meanwhile.
+connection is gone, too; and each transaction looks at the fence. When the gateway comes back, the
+row of the owner tells whether another one owned the database meanwhile, or whether the database
+itself has gone back to an earlier time.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
 
 from queue_core.errors import StoreUnavailable
+from queue_core.store.durability import insist_on_commits
+from queue_core.store.fence import FENCE_LOCK, Fence
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.plans import NO_JIT
+from queue_core.store.session_probe import NoSession, require_session
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,10 @@ PATIENCE: Final = """
         'idle_in_transaction_session_timeout', 'idle_session_timeout')
 """
 
+# The writer's statements insert arrays: a plan made anew for each costs as much as 100 rows do, and
+# is no other. (With the fence in them, the server would make one for each.)
+PLANS: Final = "SET plan_cache_mode = force_generic_plan"
+
 # What the driver says while the database is away. The last one is its word for a session that the
 # server ended between two statements.
 AWAY: Final = (
@@ -51,18 +60,20 @@ AWAY: Final = (
 
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock($1)"
 HOLDER: Final = """
-    SELECT a.pid, a.application_name, host(a.client_addr) AS address, g.node
-    FROM pg_locks l JOIN pg_stat_activity a USING (pid) CROSS JOIN howdah.gateway g
+    SELECT a.pid, host(a.client_addr) AS address
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 TAKE: Final = """
     UPDATE howdah.gateway
-    SET epoch = epoch + 1, node = $1, started_at = now(), max_message_size = $2 WHERE id = 1
-    RETURNING epoch
+    SET epoch = epoch + 1, node = $1, started_at = clock_timestamp(), max_message_size = $2
+    WHERE id = 1
+    RETURNING epoch, started_at
 """
-EPOCH: Final = "SELECT epoch FROM howdah.gateway WHERE id = 1"
+OWNER: Final = "SELECT epoch, node, started_at FROM howdah.gateway WHERE id = 1"
+TAKE_SECONDS: Final = 10  # for transactions of the owner before that are still open
 
 
 class DatabaseInUse(StoreUnavailable):
@@ -70,23 +81,36 @@ class DatabaseInUse(StoreUnavailable):
 
 
 class OwnershipLost(StoreUnavailable):
-    """Another gateway owned the database while this one was cut off: what is in memory here is not
-    true any more."""
+    """What is in memory here is not true any more: this gateway must not go on with it."""
+
+
+class Setback(OwnershipLost):
+    """The database went back in time: it does not know what it had committed. A gateway that
+    starts anew, from what the tables say, may go on."""
 
 
 class Owner:
-    """Gives out the one connection that may write."""
+    """Gives out the one connection that may write. `on_return` looks at the database of every
+    connection but the first, before anything is written."""
 
     def __init__(self, url: str, node: str, max_message_size: int) -> None:
+        self.on_return: Callable[[asyncpg.Connection, bool], Awaitable[None]] | None = None
         self._url = url
         self._node = node
         self._max_message_size = max_message_size
-        self._epoch: int | None = None
+        self._fence: Fence | None = None
         self._pid: int | None = None
+
+    @property
+    def fence(self) -> Fence:
+        """Of the ownership that began with the first connection."""
+        assert self._fence is not None
+        return self._fence
 
     async def connect(self) -> asyncpg.Connection:
         """A connection that holds the lock. Raises OSError or PostgresError while the database is
-        out of reach, DatabaseInUse when somebody else is at it."""
+        out of reach, DatabaseInUse when somebody else is at it, NoSession behind a pooler that
+        gives no session."""
         connection = await asyncpg.connect(
             self._url, server_settings=SETTINGS, timeout=10, command_timeout=None
         )
@@ -95,15 +119,46 @@ class Owner:
             await connection.execute(KEEPALIVE)
             await connection.execute(PATIENCE)
             await connection.execute(NO_JIT)
+            await connection.execute(PLANS)
+            await insist_on_commits(connection)
+            await self._require_session(connection)
             await self._lock(connection)
-            await self._check_epoch(connection)
-            if self._epoch is None:
-                self._epoch = await connection.fetchval(TAKE, self._node, self._max_message_size)
+            is_behind = await self._is_behind(connection)
+            if self._fence is None:
+                self._fence = await self._take(connection)
+            elif self.on_return is not None:
+                await self.on_return(connection, is_behind)
         except BaseException:
             await connection.close(timeout=5)
             raise
-        self._pid = connection.get_server_pid()
+        self._pid = await connection.fetchval("SELECT pg_backend_pid()")
         return connection
+
+    async def _require_session(self, connection: asyncpg.Connection) -> None:
+        other = await asyncpg.connect(self._url, server_settings=SETTINGS, timeout=10)
+        try:
+            await require_session(connection, other)
+        finally:
+            await other.close(timeout=5)
+
+    async def _take(self, connection: asyncpg.Connection) -> Fence:
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+                row = await connection.fetchrow(TAKE, self._node, self._max_message_size)
+        except asyncpg.LockNotAvailableError:
+            raise DatabaseInUse(
+                f"{await self._others(connection)}: a transaction of it is still open after "
+                f"{TAKE_SECONDS} s; stop it, or end its sessions, and start again"
+            ) from None
+        if row is None:
+            raise StoreUnavailable(
+                "howdah.gateway has no row: somebody deleted it; INSERT INTO howdah.gateway "
+                "(id, epoch, generation) VALUES (1, 0, (SELECT max(generation) FROM "
+                "howdah.settlement)) makes it again"
+            )
+        return Fence(row["epoch"], row["started_at"])
 
     async def _lock(self, connection: asyncpg.Connection) -> None:
         for attempt in range(20):
@@ -113,21 +168,53 @@ class Owner:
             if holder is not None and holder["pid"] == self._pid:
                 # our own earlier session, which the server does not know to be dead yet
                 await connection.execute("SELECT pg_terminate_backend($1)", self._pid)
-            elif holder is not None and (self._epoch is None or attempt >= 10):
-                await self._check_epoch(connection)
+            elif holder is not None and (self._fence is None or attempt >= 10):
+                await self._is_behind(connection)
                 raise DatabaseInUse(
-                    f"another gateway ({holder['node']}, connected from {holder['address']}) owns "
-                    "this database; stop it, or give this one a database of its own"
+                    f"{await self._others(connection, holder)}; stop it, or give this one a "
+                    "database of its own"
                 )
             await asyncio.sleep(0.1)
-        raise DatabaseInUse("another gateway owns this database; stop it first")
+        raise DatabaseInUse(
+            f"{await self._others(connection)}; stop it, or give this one a database of its own"
+        )
 
-    async def _check_epoch(self, connection: asyncpg.Connection) -> None:
-        if self._epoch is not None and await connection.fetchval(EPOCH) != self._epoch:
-            raise OwnershipLost(
-                "another gateway took over this database while this one was cut off from it; "
-                "this one stops, so that no message is delivered twice"
-            )
+    async def _others(
+        self, connection: asyncpg.Connection, holder: asyncpg.Record | None = None
+    ) -> str:
+        """Who has the database: what its row says, and the session that holds the lock."""
+        row = await connection.fetchrow(OWNER)
+        if row is None or row["node"] is None:
+            who = "another gateway"
+        else:
+            since = "" if row["started_at"] is None else f", since {_moment(row['started_at'])}"
+            who = f"another gateway ({row['node']}{since})"
+        if holder is not None:
+            place = f" from {holder['address']}" if holder["address"] else ""
+            who += f", by the session of server process {holder['pid']}{place},"
+        return f"{who} owns this database"
+
+    async def _is_behind(self, connection: asyncpg.Connection) -> bool:
+        """Whether the row of the owner is older than our ownership; OwnershipLost where another
+        gateway has one since."""
+        if self._fence is None:
+            return False
+        row = await connection.fetchrow(OWNER)
+        epoch = 0 if row is None else row["epoch"]
+        if row is not None and (epoch, row["started_at"]) == self._fence.arguments:
+            return False
+        if epoch < self._fence.epoch:
+            return True
+        assert row is not None
+        raise OwnershipLost(
+            f"another gateway ({row['node']}, since {_moment(row['started_at'])}) took over this "
+            "database while this one was cut off from it; this one stops, so that no message is "
+            "delivered twice"
+        )
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 async def persist(
@@ -145,7 +232,7 @@ async def persist(
             raise
         except hopeless:
             raise
-        except (*AWAY, DatabaseInUse) as error:
+        except (*AWAY, DatabaseInUse, NoSession) as error:
             count += 1
             if count in (1, 10) or count % 60 == 0:
                 log.warning(

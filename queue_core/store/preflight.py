@@ -63,6 +63,7 @@ FUNCTIONS: Final = (
     "drop_segment(integer)",
     "open_generation(integer)",
     "drop_generation(integer)",
+    "hold(bigint, timestamptz)",
 )
 
 # Several rights in one question mean any of them, so each is asked for on its own.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from queue_core.message import utc
+from queue_core.store.fence import Fence, condition, fenced
 from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean
 from queue_core.store.segments import Segment
 
@@ -80,26 +81,34 @@ DELETE_WILLS: Final = """
 DELETE_RETAINED: Final = "DELETE FROM howdah.retained WHERE vhost = $1 AND topic = $2"
 
 
+FENCED_SETTLEMENTS: Final = f"{INSERT_SETTLEMENTS} WHERE {condition(1 + SETTLEMENT_ARGUMENTS)}"
+
+
 @lru_cache(maxsize=256)
 def _insert_messages(table: str, columns: tuple[str, ...], first: int = 1) -> str:
-    """From one array a column; the arguments before `first` are another part's."""
+    """From one array a column, and the fence's two; the arguments before `first` are another
+    part's."""
     names = ", ".join(f'"{name}"' for name in columns)
     arrays = ", ".join(
         f"${i}::{COLUMN_TYPES.get(name, 'text')}[]" for i, name in enumerate(columns, first)
     )
-    return f"INSERT INTO howdah.{table} ({names}) SELECT * FROM unnest({arrays})"
+    return (
+        f"INSERT INTO howdah.{table} ({names}) SELECT * FROM unnest({arrays}) "
+        f"WHERE {condition(first + len(columns))}"
+    )
 
 
 @lru_cache(maxsize=256)
 def _insert_run(table: str, rich: bool, first: int = 1) -> str:
-    """From an array of bodies, and one value for each other column."""
+    """From an array of bodies, and one value for each other column; the fence's two at the end."""
     columns = (*NARROW[:BODY], *RICH) if rich else NARROW[:BODY]
     names = ", ".join(f'"{name}"' for name in (*columns, "body"))
     values = [f"${i}::{COLUMN_TYPES.get(name, 'text')}" for i, name in enumerate(columns, first)]
     values[OFFSET] += " + r.i - 1"
     return (
         f"INSERT INTO howdah.{table} ({names}) SELECT {', '.join(values)}, r.b "
-        f"FROM unnest(${first + len(columns)}::bytea[]) WITH ORDINALITY AS r (b, i)"
+        f"FROM unnest(${first + len(columns)}::bytea[]) WITH ORDINALITY AS r (b, i) "
+        f"WHERE {condition(first + len(columns) + 1)}"
     )
 
 
@@ -129,8 +138,8 @@ async def seal(
     )
 
 
-async def write(connection: asyncpg.Connection, batch: Batch) -> None:
-    """The batch, in one transaction.
+async def write(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
+    """The batch, in one transaction behind the fence.
 
     What most batches are made of, messages and settlements, is one statement, which is a
     transaction by itself: one round trip. Each one more costs twice the time that a busy machine
@@ -147,24 +156,25 @@ async def write(connection: asyncpg.Connection, batch: Batch) -> None:
         or batch.bodies
     )
     if not has_more and not is_for_copy(batch.rows):
-        await _write_at_once(connection, batch)
-    elif not has_more and not batch.settlements:
-        await write_messages(connection, batch)
+        await _write_at_once(connection, batch, fence)
     else:
-        async with connection.transaction():
-            await _write_all(connection, batch)
+        async with fenced(connection, fence):
+            await _write_all(connection, batch, fence)
 
 
-async def _write_at_once(connection: asyncpg.Connection, batch: Batch) -> None:
+async def _write_at_once(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
     settled = columns_of(batch.settlements) if batch.settlements else []
     if not batch.message_count:
-        await connection.execute(INSERT_SETTLEMENTS, batch.generation, *settled)
+        generation = batch.generation
+        await connection.execute(FENCED_SETTLEMENTS, generation, *settled, *fence.arguments)
     elif not settled:
-        await write_messages(connection, batch)
+        await write_messages(connection, batch, fence)
     else:
         statement, arguments = _messages(batch, 1 + SETTLEMENT_ARGUMENTS)
         statement = f"WITH settled AS ({INSERT_SETTLEMENTS}) {statement}"
-        await connection.execute(statement, batch.generation, *settled, *arguments)
+        await connection.execute(
+            statement, batch.generation, *settled, *arguments, *fence.arguments
+        )
 
 
 async def _write_outbox(
@@ -178,12 +188,12 @@ async def _write_outbox(
         await insert(connection, UPDATE_OUTBOX, left)
 
 
-async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
+async def _write_all(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
     generation = batch.generation
     if batch.bodies:
         await insert(connection, INSERT_BODIES, batch.bodies)
     if batch.message_count:
-        await write_messages(connection, batch)
+        await write_messages(connection, batch, fence)
     if batch.settlements:
         await insert(connection, INSERT_SETTLEMENTS, batch.settlements, generation)
     if batch.redeliveries:
@@ -231,14 +241,15 @@ def columns_of(rows: list[Any]) -> list[list[Any]]:
     return list(map(list, zip(*rows, strict=True)))
 
 
-async def write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
+async def write_messages(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
+    """By COPY only inside a transaction that has looked at the fence: it has no place for it."""
     if is_for_copy(batch.rows):
         await connection.copy_records_to_table(
             _table(batch), schema_name="howdah", columns=_columns(batch), records=batch.rows
         )
     else:
         statement, arguments = _messages(batch, 1)
-        await connection.execute(statement, *arguments)
+        await connection.execute(statement, *arguments, *fence.arguments)
 
 
 def _messages(batch: Batch, first: int) -> tuple[str, list[Any]]:

@@ -23,6 +23,7 @@ from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store import statements
 from queue_core.store.batch import Batch
 from queue_core.store.complaints import Complaints
+from queue_core.store.fence import Fence, fenced, is_fenced
 from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
 from queue_core.store.segments import NoSegment, Segment, SegmentBook
 from queue_core.transactions import Waiter
@@ -192,6 +193,11 @@ class Writer:
         if self._connection is not None:
             await self._connection.close(timeout=10)
 
+    @property
+    def fence(self) -> Fence:
+        """Every transaction of this gateway looks at it, also those of others than the writer."""
+        return self._owner.fence
+
     def next_seq(self) -> int:
         return next(self._seq)
 
@@ -338,7 +344,7 @@ class Writer:
             return  # the answer was lost, not the commit
         batch.was_sent = True
         try:
-            await statements.write(connection, batch)
+            await statements.write(connection, batch, self.fence)
         except asyncpg.CheckViolationError as error:
             if error.constraint_name is None:  # no partition: a table is gone, the data is right
                 raise asyncpg.UndefinedTableError(str(error)) from error
@@ -361,9 +367,17 @@ class Writer:
                 connection.terminate()
             await asyncio.sleep(min(0.05 * 2**count, 2.0))
 
+        async def try_once() -> None:
+            try:
+                await attempt()
+            except asyncpg.PostgresError as error:
+                if is_fenced(error):
+                    raise OwnershipLost(f"{error.args[0]}; this one stops") from error
+                raise
+
         alarm = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._on_silence)
         try:
-            await persist(attempt, pause, hopeless)
+            await persist(try_once, pause, hopeless)
         except hopeless:
             self._note_answer()
             raise
@@ -428,7 +442,7 @@ class Writer:
     async def _open_segment(self, series: int | None) -> None:
         connection = await self._connected()
         earlier = self._book.open_segment(series)
-        async with connection.transaction():
+        async with fenced(connection, self.fence):
             if earlier is not None:
                 await statements.seal(connection, earlier)
             number = await connection.fetchval(statements.CREATE_SEGMENT, series)
@@ -455,7 +469,7 @@ class Writer:
         """The state now is copied, and all before may be dropped."""
         connection = await self._connected()
         generation = self.generation + 1
-        async with connection.transaction():
+        async with fenced(connection, self.fence):
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             await connection.execute(statements.OPEN_GENERATION, generation)
             if self.on_checkpoint is not None:

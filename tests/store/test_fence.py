@@ -1,0 +1,180 @@
+"""One writer: a gateway that is not the owner any more commits nothing, and a pooler that gives no
+session is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from queue_core.errors import CoreError
+from queue_core.manager import Manager
+from queue_core.message import Message, Properties
+from queue_core.outcomes import ACCEPTED
+from queue_core.specs import QueueSpec
+from queue_core.store import session_probe
+from queue_core.store.fence import FENCED, Fence, fenced
+from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
+from queue_core.store.session_probe import NoSession
+from tests.store.managers import House, Told
+from tests.store.pooler import PROGRAM, running_pooler
+
+needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
+TAKEN = "UPDATE howdah.gateway SET epoch = epoch + 1, node = 'other (pid 7)', started_at = now()"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="howdah-pooler-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+async def test_what_is_on_its_way_when_another_gateway_has_taken_over_is_not_committed(
+    house: House, db: asyncpg.Connection
+) -> None:
+    lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    house.manager.on_lost = lost.set_result
+    await house.queue("q")
+    await house.store("q", b"before")
+    await db.execute(TAKEN)  # by whatever way: this gateway still has its session and its lock
+    told = Told()
+    house.put("q", b"after", told=told)
+    error = await asyncio.wait_for(lost, 20)
+    assert isinstance(error, OwnershipLost)
+    assert "another gateway" in str(error)
+    assert told.committed == []
+    assert await db.fetchval("SELECT count(*) FROM howdah.message") == 1
+
+
+def numbered(count: int) -> list[Message]:
+    """Messages that differ by more than their bodies, so that they are no run."""
+    return [
+        Message(b"x", "", routing_key="q", properties=Properties(headers=(("n", n),)))
+        for n in range(count)
+    ]
+
+
+WAYS = {
+    "one statement": [Message(b"x", "", routing_key="q")],
+    "a run": [Message(b"%d" % n, "", routing_key="q") for n in range(500)],
+    "arrays": numbered(5),
+    "COPY": numbered(200),
+    "a transaction": [Message(b"x" * 9000, "amq.fanout")],  # to two queues: the body is stored once
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_way_of_writing_messages_looks_at_the_fence(
+    house: House, db: asyncpg.Connection, way: str
+) -> None:
+    lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    house.manager.on_lost = lost.set_result
+    for name in ("q", "other"):
+        await house.vhost.bind("amq.fanout", await house.queue(name))
+    await house.store("q", b"first")
+    before = await db.fetchval("SELECT count(*) FROM howdah.message")
+    await db.execute(TAKEN)
+    for message in WAYS[way]:
+        house.vhost.publish(message)
+    await asyncio.wait_for(lost, 20)
+    assert await db.fetchval("SELECT count(*) FROM howdah.message") == before
+
+
+async def test_settlements_and_definitions_look_at_the_fence(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q")
+    await house.store("q", b"1")
+    await db.execute(TAKEN)
+    with pytest.raises(CoreError, match="another gateway has taken over"):
+        await house.vhost.declare_queue(QueueSpec.parse("other", {}))
+    assert await db.fetchval("SELECT array_agg(name) FROM howdah.queue") == ["q"]
+    lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    house.manager.on_lost = lost.set_result
+    rows = "SELECT count(*) FROM howdah.settlement"
+    before = await db.fetchval(rows)
+    await house.consume("q", ACCEPTED)
+    await asyncio.wait_for(lost, 20)
+    assert await db.fetchval(rows) == before
+
+
+async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
+    migrated_url: str, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await Owner(migrated_url, "first", 1024).connect()
+    row = await db.fetchrow("SELECT epoch, started_at FROM howdah.gateway")
+    assert row is not None
+    begun = Fence(*row)
+    async with fenced(db, begun):  # a transaction of the first one, in another session
+        await first.close()  # and with it the lock
+        monkeypatch.setattr("queue_core.store.ownership.TAKE_SECONDS", 1)
+        with pytest.raises(DatabaseInUse, match=r"first, since .* a transaction of it is still"):
+            await Owner(migrated_url, "second", 1024).connect()
+    second = await Owner(migrated_url, "second", 1024).connect()
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        async with fenced(db, begun):
+            pytest.fail("the fence is open")
+    assert refused.value.sqlstate == FENCED
+    await second.close()
+
+
+async def test_whoever_owns_the_database_is_named_with_its_host_process_and_start(
+    house: House, migrated_url: str, db: asyncpg.Connection
+) -> None:
+    node = await db.fetchval("SELECT node FROM howdah.gateway")
+    with pytest.raises(DatabaseInUse) as refused:
+        await Manager.open(migrated_url)
+    assert f"another gateway ({node}, since 20" in str(refused.value)
+    assert "server process" in str(refused.value)
+
+
+@needs_pooler
+@pytest.mark.parametrize("sessions", [1, 5])
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+async def test_a_pooler_that_gives_no_session_is_refused(
+    migrated_url: str,
+    db: asyncpg.Connection,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    sessions: int,
+) -> None:
+    monkeypatch.setattr(session_probe, "ANSWER_SECONDS", 2.0)
+    with running_pooler(migrated_url, mode, folder, sessions=sessions) as url:
+        with pytest.raises((NoSession, asyncpg.PostgresError)) as refused:
+            await Manager.open(url)
+        if mode == "transaction":
+            assert "pool_mode = session" in str(refused.value)
+        assert await db.fetchval("SELECT epoch FROM howdah.gateway") == 0  # it took nothing
+
+
+@needs_pooler
+async def test_a_pooler_that_keeps_sessions_is_fine(migrated_url: str, folder: Path) -> None:
+    with running_pooler(migrated_url, "session", folder, sessions=20) as url:
+        house = await House(url).open()
+        await house.queue("q")
+        await house.store("q", b"1", b"2")
+        assert [each.message.body for each in await house.drain("q")] == [b"1", b"2"]
+        with pytest.raises(DatabaseInUse):
+            await Manager.open(url)
+        await house.close()
+
+
+async def test_a_session_that_commits_without_the_disk_is_put_right(
+    migrated_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = migrated_url.rpartition("/")[2]
+    owner = Owner(migrated_url, "here", 1024)
+    first = await owner.connect()
+    assert await first.fetchval("SHOW synchronous_commit") == "on"
+    await first.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    await first.close()
+    again = await owner.connect()
+    assert await again.fetchval("SHOW synchronous_commit") == "on"
+    assert "synchronous_commit is off for this login" in caplog.text
+    await again.close()
