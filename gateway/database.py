@@ -214,7 +214,10 @@ def _way_out(error: BaseException) -> str:
         case asyncpg.InvalidCatalogNameError():
             return "make the database first: CREATE DATABASE ... ENCODING 'UTF8'"
         case _ if isinstance(error, SCHEMA_MISSING):
-            return "run `howdah migrate`"
+            return (
+                "run `howdah migrate`, and if that changes nothing `howdah doctor`, which names "
+                "tables that somebody dropped or renamed"
+            )
         case asyncpg.InsufficientPrivilegeError():
             return (
                 "let a DBA run the output of `howdah migrate --sql` and GRANT howdah_gateway to "
@@ -226,6 +229,10 @@ def _way_out(error: BaseException) -> str:
             return "the database's disk is full: make room there"
         case asyncpg.LockNotAvailableError():
             return "somebody holds a lock that this needs: `howdah doctor` names who"
+        case asyncpg.TooManyConnectionsError() if "for role" in str(error):
+            return "raise that limit: ALTER ROLE ... CONNECTION LIMIT, see rolconnlimit in pg_roles"
+        case asyncpg.TooManyConnectionsError() if "for database" in str(error):
+            return "raise that limit: ALTER DATABASE ... CONNECTION LIMIT"
         case asyncpg.TooManyConnectionsError():
             return "raise max_connections, or end some: SELECT * FROM pg_stat_activity"
         case asyncpg.DependentObjectsStillExistError():

@@ -16,18 +16,21 @@ from gateway.adapters import FORMS, Adapters, manager_settings
 from gateway.collector import tune_collector
 from gateway.config import Config, require_safe_listeners
 from gateway.connections import Connections
-from gateway.database import open_database, reaching
+from gateway.database import DatabaseError, open_database, reaching
 from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from gateway.management import management_factory
 from gateway.tls import require_certificates
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
+from queue_core.store.ownership import Setback
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 20.0
 FORCED = 1
+ANEW_SECONDS = 1.0  # before a gateway starts again after a setback
+MOST_TRIES = 60
 MOST_FILES = 1_048_576
 GOODBYE = "the gateway is shutting down"
 
@@ -35,13 +38,34 @@ GOODBYE = "the gateway is shutting down"
 async def run_gateway(config: Config) -> int:
     """Run until SIGTERM or SIGINT, then drain."""
     _allow_many_files()
-    running = asyncio.create_task(_run(config), name="gateway")
+    running = asyncio.create_task(_run_anew(config), name="gateway")
     _stop_on_signals(running)
     try:
         await running
     except asyncio.CancelledError:
         logger.info("stopped")
     return 0
+
+
+async def _run_anew(config: Config) -> None:
+    """Runs until it is told to stop. Where the database went back in time, nothing in memory is
+    true any more: everything ends, as at a stop, and starts again from what the tables say."""
+    failures = 0
+    while True:
+        try:
+            await _run(config)
+            return
+        except StoreUnavailable as error:
+            if not isinstance(error, Setback) and not isinstance(error.__context__, Setback):
+                raise
+            failures = 1
+        except DatabaseError as error:
+            if not failures or failures > MOST_TRIES:
+                raise
+            failures += 1
+            logger.error("%s; it is tried again", error)
+        logger.warning("starting anew")
+        await asyncio.sleep(ANEW_SECONDS)
 
 
 async def _run(config: Config) -> None:

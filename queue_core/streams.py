@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
+from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.orderly_end import end_lease
@@ -48,6 +49,7 @@ class StreamQueue:
         source: StreamSource,
         groups: dict[str, Settled] | None = None,
         leases: dict[str, int] | None = None,
+        gaps: Intervals | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -60,6 +62,9 @@ class StreamQueue:
         self._source = source
         self._groups = groups or {}  # of those that nobody reads by at the moment, too
         self._leases = leases or {}
+        self._gaps = gaps or Intervals()  # offsets whose messages the database has lost
+        for settled in self._groups.values():
+            self._pass_gaps(settled)
         self._cursors: dict[str, Cursor] = {}
         # Of groups that nobody reads by: what was handed out, and may still be settled.
         self._put_away: list[Cursor] = []
@@ -82,6 +87,21 @@ class StreamQueue:
     def first_offset(self) -> int:
         """Where the log begins: all before it was dropped by retention."""
         return min((first for first, _ in self.log.spans.values()), default=self.log.tail)
+
+    @property
+    def _last_offset(self) -> int:
+        """Of the newest message; the last numbers may be of messages that were lost."""
+        last = self.log.tail - 1
+        for start, end in reversed(list(self._gaps)):
+            if start <= last < end:
+                last = start - 1
+        return last
+
+    def _pass_gaps(self, settled: Settled) -> None:
+        """Nobody waits for what is not there."""
+        for start, end in self._gaps:
+            if end > settled.floor:
+                settled.mark_range(max(start, settled.floor), end)
 
     async def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
         if spec.exclusive and spec.group is None:
@@ -141,6 +161,7 @@ class StreamQueue:
 
     def _open(self, group: str, settled: Settled, *, is_kept: bool) -> Cursor:
         settled.mark_range(settled.floor, self.first_offset)
+        self._pass_gaps(settled)
 
         def ready(cursor: Cursor) -> Ready:
             return FifoReady(
@@ -174,7 +195,7 @@ class StreamQueue:
         if position.name == "first":
             return self.first_offset
         if position.name == "last":
-            return max(self.first_offset, self.log.tail - 1)
+            return max(self.first_offset, self._last_offset)
         if position.offset is not None:
             return self._place(position.offset)
         if position.time is not None:
@@ -259,10 +280,14 @@ class StreamQueue:
     def touch(self) -> None:
         """A stream does not end by not being used."""
 
+    def _message_count(self) -> int:
+        first, tail = self.first_offset, self.log.tail
+        return tail - first - self._gaps.size_between(first, tail)
+
     def counts(self) -> QueueCounts:
         cursors = self.log.cursors
         return QueueCounts(
-            self.log.tail - self.first_offset,
+            self._message_count(),
             sum(cursor.in_flight for cursor in cursors),
             0,
             sum(len(cursor.consumers) for cursor in cursors),

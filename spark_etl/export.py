@@ -23,7 +23,7 @@ from spark_etl.errors import EtlError, InterruptedReadError
 from spark_etl.manifest import Batch, ExportDirectory, QueueFolder
 from spark_etl.messages import CONNECTIONS, MESSAGE_SCHEMA, ORIGIN, SCHEMA
 from spark_etl.progress import Progress, finished_share
-from spark_etl.queues import Queue, edges, find_queues
+from spark_etl.queues import Queue, edges, find_queues, lost, lost_upto
 from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, held_snapshot, snapshot_of
 
@@ -239,10 +239,15 @@ class QueueExport:
             )
         found = edges(database, self._queue)
         if self._queue.is_stream and found is not None and found.newest < before[-1].upto:
+            if lost_upto(database, self._queue) >= before[-1].upto:
+                return  # noted as lost: what comes next is numbered behind it
             raise EtlError(
                 f"stream {self._queue.name} ends at offset {found.newest}, but was exported up to "
                 f"{before[-1].upto}: this is a standby that is behind, or a restored database; "
-                "for the latter export to a new directory"
+                "for the latter export to a new directory, or have numbers go on behind it: with "
+                "the gateway stopped, INSERT INTO howdah.loss (cause, queue_id, first_offset, "
+                f"end_offset, detail) VALUES ('setback', {self._queue.id}, {found.newest + 1}, "
+                f"{before[-1].upto + 1}, 'restored')"
             )
 
     def _batch_at_last(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
@@ -258,12 +263,13 @@ class QueueExport:
     def _batch(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
         with self._source.moment() as snapshot:
             wanted, missing = self._range(snapshot, after, upto)
+            there = Range(wanted.after + missing, wanted.upto)
+            missing += lost(snapshot.database, self._queue, there)
             system = snapshot.database.value(_SYSTEM)
             name = self._folder.batch_name(wanted, secrets.token_hex(6))
             on_step("planned")
             label = f"offsets {wanted.after + 1} to {wanted.upto}"
             with progress.batch(label, len(wanted), finished_share(self._source.spark)):
-                there = Range(wanted.after + missing, wanted.upto)
                 rate = self._settings.rate_after(self._count_so_far)
                 read = self._writer.write(snapshot, there, self._folder.data(name), rate)
         for note in self._writer.notes():

@@ -41,6 +41,15 @@ _SAMPLE: Final = """
          ORDER BY "offset" DESC LIMIT 50)
     ) m
 """
+# Offsets of messages that the database has lost; several notes may tell of the same ones.
+_LOST: Final = """
+    SELECT coalesce(sum(upper(r.span) - lower(r.span)), 0)::int8 AS lost
+    FROM unnest((
+        SELECT range_agg(int8range(l.first_offset, l.end_offset)) FROM howdah.loss l
+        WHERE l.queue_id = ? AND l.first_offset < l.end_offset
+    ) * int8multirange(int8range(?, ?))) AS r (span)
+"""
+_LOST_UPTO: Final = "SELECT max(end_offset) - 1 AS upto FROM howdah.loss WHERE queue_id = ?"
 _NAMED_AT_MOST: Final = 10
 
 
@@ -102,6 +111,17 @@ def edges(database: Database, queue: Queue) -> Edges | None:
     """How far the log goes; None: nothing is stored."""
     row = database.fetch(_EDGES, queue.id, queue.id)[0]
     return None if row["head"] is None else Edges(row["head"], row["newest"])
+
+
+def lost(database: Database, queue: Queue, wanted: Range) -> int:
+    """How many offsets of the range have no message, since the database has lost them."""
+    return int(database.value(_LOST, queue.id, wanted.after + 1, wanted.upto + 1) or 0)
+
+
+def lost_upto(database: Database, queue: Queue) -> int:
+    """The last offset that was given to a message and lost; the next message comes behind it."""
+    found = database.value(_LOST_UPTO, queue.id)
+    return -1 if found is None else int(found)
 
 
 def segments(database: Database, queue: Queue, wanted: Range) -> Segments:

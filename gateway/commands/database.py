@@ -93,7 +93,7 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
             said = getattr(error, "message", error)  # without hints on types
             raise CommandError(
                 f"the database has no schema howdah yet, or an older one ({said}): run "
-                "`howdah migrate`"
+                "`howdah migrate`, and if that changes nothing `howdah doctor`"
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
             raise CommandError(

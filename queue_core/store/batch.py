@@ -248,6 +248,12 @@ class Batch:
     def segments(self) -> set[int]:
         return set(self._segment_of.values())
 
+    def last_seq(self, rows: list[tuple[object, ...]]) -> int:
+        """Of settlements or packets: their numbers in the journal only grow."""
+        seq = rows[-1][0]
+        assert isinstance(seq, int)
+        return seq
+
     def note_in_book(self, now: float) -> None:
         """The segments have grown by what was written; full ones are cut."""
         for each, entries in self.entries.items():

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -21,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from queue_core.counters import Counters
 from queue_core.errors import StoreUnavailable
 from queue_core.orderly_end import end_lease
+from queue_core.store import diagnosis
 from queue_core.store.checkpoint import Checkpoint
 from queue_core.store.cold import FENCE
 from queue_core.store.commands import Commands
@@ -29,12 +31,13 @@ from queue_core.store.definitions import Definitions, DefinitionStore, StoredQue
 from queue_core.store.durability import insist_on_commits
 from queue_core.store.findings import Level
 from queue_core.store.keepalive import keep_alive
+from queue_core.store.losses import QUEUE_IDS, JournalMark, Loss, find_losses, note_losses, summary
 from queue_core.store.maintenance import Maintenance
 from queue_core.store.outbox import Outbox
-from queue_core.store.ownership import AWAY, Owner
+from queue_core.store.ownership import AWAY, Owner, Setback
 from queue_core.store.plans import NO_JIT, PooledConnection
 from queue_core.store.reader import Reader
-from queue_core.store.recovery import Recovered, recover
+from queue_core.store.recovery import Recovered, recover, require_tables
 from queue_core.store.rows import Forms
 from queue_core.store.segments import SegmentBook, SegmentLimits
 from queue_core.store.stored import QueueStore
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0  # after which a database that says nothing counts as away
+SERVER_STARTED: Final = "SELECT pg_postmaster_start_time()"
+SEGMENT_IDS: Final = "SELECT id FROM howdah.segment"
 READERS: Final = 3  # connections for reading back and upkeep
 
 
@@ -72,8 +77,10 @@ class Database:
         clock: Callable[[], float],
         settings: StoreSettings,
     ) -> None:
+        owner = Owner(url, node, settings.max_message_size)
+        owner.on_return = self._on_return
         self.writer = Writer(
-            Owner(url, node, settings.max_message_size),
+            owner,
             book := SegmentBook(settings.segments),
             counters,
             clock,
@@ -103,6 +110,7 @@ class Database:
         """Takes the database, and reads what is defined. Raises DatabaseInUse, or what PostgreSQL
         says."""
         connection = await self.writer.open()
+        self._server_started: datetime = await connection.fetchval(SERVER_STARTED)
         self._pool = await asyncpg.create_pool(
             self._url,
             min_size=1,
@@ -213,6 +221,35 @@ class Database:
         except SQLAlchemyError:
             return True  # a refusal is an answer
         return True
+
+    async def _on_return(self, connection: asyncpg.Connection, is_behind: bool) -> None:
+        """The writer has another session, perhaps with another server: what holds at the start is
+        looked at again, and whether the database still knows what it committed. A server that has
+        not been started since has forgotten nothing. Raises Setback."""
+        for found in await diagnosis.safety(connection):
+            if found.level is not Level.OK:
+                log.warning("%s. Way out: %s", found.what, found.way_out)
+        await require_tables(connection)
+        started = await connection.fetchval(SERVER_STARTED)
+        segments = {row["id"] for row in await connection.fetch(SEGMENT_IDS)}
+        is_torn = self.queues.lies_in(self._book.segments.keys() - segments)
+        if started == self._server_started and not is_torn:
+            return
+        losses = await self._look_back(connection)
+        if losses or is_behind or is_torn:
+            await note_losses(connection, losses)
+            raise Setback(
+                "the database went back in time: a standby that was behind has become the primary, "
+                "a backup was restored, or a segment was given up. Lost: "
+                f"{summary(losses) or 'nothing that this gateway knows of'}. All connections end, "
+                "and this gateway starts anew from what the tables say; see howdah.loss"
+            )
+        self._server_started = started
+
+    async def _look_back(self, connection: asyncpg.Connection) -> list[Loss]:
+        there = [row["id"] for row in await connection.fetch(QUEUE_IDS)]
+        journal = JournalMark(self.writer.generation, self.writer.committed_seq)
+        return find_losses(self.queues.queues, there, journal, await recover(connection))
 
     async def keep_up(self) -> None:
         """What time brings: segments and generations that are not needed any more."""

@@ -19,11 +19,13 @@ from queue_core.store.findings import Finding, Level, fail, ok, warn
 from queue_core.store.operations import IS_SERVED
 from queue_core.store.ownership import LOCK
 from queue_core.store.policies import listed, read_policies
+from queue_core.store.recovery import torn_text
 
 SKEW_SECONDS: Final = 2.0
 OLD_XMIN: Final = timedelta(minutes=10)
 LONG_UNDROPPED: Final = timedelta(hours=1)
 LONG_UNDONE: Final = timedelta(minutes=1)
+RECENT_LOSS: Final = timedelta(days=30)
 LONG_WAIT: Final = timedelta(seconds=1)
 
 
@@ -102,6 +104,11 @@ WHERE NOT l.granted AND w.application_name LIKE 'howdah gateway%'
   AND l.waitstart <= clock_timestamp() - $1::interval
   AND NOT EXISTS (SELECT FROM pg_locks x WHERE x.pid = h.pid AND NOT x.granted)
 GROUP BY h.pid, h.application_name, h.usename, h.query ORDER BY waited DESC LIMIT 3
+"""
+_TORN: Final = "SELECT missing, stands_in FROM howdah.torn_tables() LIMIT 20"
+_LOSSES: Final = """
+SELECT detail, now() - noted_at AS age FROM howdah.loss
+WHERE noted_at > now() - $1::interval ORDER BY id DESC LIMIT 20
 """
 _WAITING: Final = """
 SELECT (SELECT count(*) FROM howdah.command WHERE done_at IS NULL) AS commands,
@@ -291,6 +298,28 @@ async def compiling(connection: asyncpg.Connection) -> list[Finding]:
     ]
 
 
+async def torn_tables(connection: asyncpg.Connection) -> list[Finding]:
+    """Partitions that somebody took away or renamed."""
+    found = [
+        fail(torn_text(row["missing"], row["stands_in"]), "see there")
+        for row in await connection.fetch(_TORN)
+    ]
+    return found or ok("every partition of the log and the journal is there")
+
+
+async def losses(connection: asyncpg.Connection) -> list[Finding]:
+    """What the database has lost of late, by its own account."""
+    found = [
+        warn(
+            f"lost, noticed {_age(row['age'])} ago: {row['detail']}",
+            "have publishers send it again; a standby that must not be behind needs "
+            "synchronous_standby_names. This is said for 30 days",
+        )
+        for row in await connection.fetch(_LOSSES, RECENT_LOSS)
+    ]
+    return found or ok("nothing that was confirmed is known to be lost")
+
+
 async def waiting_work(connection: asyncpg.Connection) -> list[Finding]:
     row = await connection.fetchrow(_WAITING)
     assert row is not None
@@ -338,6 +367,8 @@ SCHEMA_FREE: Final[tuple[Check, ...]] = (
     size,
 )
 ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (
+    torn_tables,
+    losses,
     row_security,
     segments,
     waiting_work,

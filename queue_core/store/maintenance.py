@@ -47,6 +47,18 @@ ACTIVITY: Final = """
     ON CONFLICT (queue_id) DO UPDATE
     SET in_flight = EXCLUDED.in_flight, consumers = EXCLUDED.consumers, noted_at = now()
 """
+LOG_ENDS: Final = """
+    INSERT INTO howdah.log_end (queue_id, noted, reserved, noted_at)
+    SELECT q, n, r, now() FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS t (q, n, r)
+    WHERE EXISTS (SELECT FROM howdah.queue WHERE id = q)
+    ON CONFLICT (queue_id) DO UPDATE
+    SET noted = EXCLUDED.noted, reserved = EXCLUDED.reserved, noted_at = now()
+"""
+FORGET_LOG_ENDS: Final = """
+    DELETE FROM howdah.log_end e
+    WHERE NOT EXISTS (SELECT FROM howdah.queue q WHERE q.id = e.queue_id)
+"""
+RESERVE: Final = 1_000_000  # offsets ahead of the end that is noted
 # Who is in the way of a drop, told by its transaction: everybody may see that, of everybody.
 HOLDERS: Final = """
     SELECT l.pid, l.virtualtransaction FROM pg_locks l
@@ -79,6 +91,7 @@ class Maintenance:
         self._clock = clock
         self._complain = Complaints(log).warn
         self._activity: dict[int, tuple[int, int]] = {}
+        self._ends: dict[int, tuple[int, int]] = {}  # newest segment and reserved offset, by queue
         self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
         self._rounds_left = 0
@@ -88,6 +101,7 @@ class Maintenance:
     async def run_once(self) -> None:
         async with self._pool.acquire() as connection:
             await self._note_activity(connection)
+            await self._note_ends(connection)
             await self._drop_generations(connection)
             await self._close_abandoned()
             # Both of one moment: what is sealed by then takes no more messages, also none that are
@@ -303,3 +317,28 @@ class Maintenance:
             [consumers for _, consumers in changed.values()],
         )
         self._activity |= changed
+
+    async def _note_ends(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """Where each log ends, beside its partitions: once for each segment that it has messages
+        in, and with numbers in reserve. So the end is known when a partition is taken away by
+        hand, and its numbers are not given again."""
+        changed: dict[int, tuple[int, int]] = {}
+        for queue_id, queue in self._queues.queues.items():
+            tail = queue.log.tail
+            newest = max(queue.log.spans, default=0)
+            known, reserved = self._ends.get(queue_id, (0, 0))
+            if tail and (newest > known or tail > reserved - RESERVE // 2):
+                changed[queue_id] = (tail, max(tail + RESERVE, reserved))
+                self._ends[queue_id] = (newest, changed[queue_id][1])
+        gone = self._ends.keys() - self._queues.queues.keys()
+        for queue_id in gone:
+            del self._ends[queue_id]
+        if gone:
+            await connection.execute(FORGET_LOG_ENDS)
+        if changed:
+            await connection.execute(
+                LOG_ENDS,
+                list(changed),
+                [noted for noted, _ in changed.values()],
+                [reserved for _, reserved in changed.values()],
+            )

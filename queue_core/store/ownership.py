@@ -21,6 +21,7 @@ from queue_core.store.durability import insist_on_commits
 from queue_core.store.fence import FENCE_LOCK, Fence
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.plans import NO_JIT
+from queue_core.store.recovery import TornTables
 from queue_core.store.session_probe import NoSession, require_session
 
 log = logging.getLogger(__name__)
@@ -232,7 +233,7 @@ async def persist(
             raise
         except hopeless:
             raise
-        except (*AWAY, DatabaseInUse, NoSession) as error:
+        except (*AWAY, DatabaseInUse, NoSession, TornTables) as error:
             count += 1
             if count in (1, 10) or count % 60 == 0:
                 log.warning(

@@ -38,6 +38,8 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "will": _ALL,
     "retained": _ALL,
     "queue_activity": _ALL,
+    "loss": _APPEND,
+    "log_end": _ALL,
     "segment": "SELECT",
     "archive_mark": "SELECT",
     "message": _APPEND,
@@ -64,6 +66,7 @@ FUNCTIONS: Final = (
     "open_generation(integer)",
     "drop_generation(integer)",
     "hold(bigint, timestamptz)",
+    "torn_tables()",
 )
 
 # Several rights in one question mean any of them, so each is asked for on its own.
@@ -79,6 +82,10 @@ WHERE NOT has_column_privilege(format('{SCHEMA}.%I', w.name), w.attribute, w.pri
 _MISSING_ON_FUNCTIONS: Final = f"""
 SELECT w.name, 'EXECUTE' FROM unnest($1::text[]) AS w(name)
 WHERE NOT has_function_privilege(format('{SCHEMA}.%s', w.name), 'EXECUTE')
+"""
+_GONE: Final = f"""
+SELECT w.name FROM unnest($1::text[]) AS w(name)
+WHERE to_regclass(format('{SCHEMA}.%I', w.name)) IS NULL ORDER BY w.name
 """
 _SERVER: Final = """
 SELECT current_user AS login, current_database() AS database, pg_is_in_recovery() AS is_standby,
@@ -120,11 +127,23 @@ async def check(connection: asyncpg.Connection) -> list[Problem]:
     problems = _version_problems(server["database"], await version_of(connection))
     if problems:
         return problems
+    gone = [row["name"] for row in await connection.fetch(_GONE, list(TABLE_RIGHTS))]
+    if gone:
+        return [_lost_tables(server["database"], gone)]
     missing = await _missing_rights(connection, TABLE_RIGHTS)
     missing += await _missing_on_columns_and_functions(connection)
     if missing:
         return [_no_rights(server["login"], f"lacks {', '.join(missing)}")]
     return _policy_problems(server["login"], await read_policies(connection))
+
+
+def _lost_tables(database: str, names: list[str]) -> Problem:
+    listed_names = ", ".join(f"{SCHEMA}.{name}" for name in names)
+    return Problem(
+        f"database {database} has lost {listed_names}, though its schema is at version "
+        f"{expected_version()}: somebody dropped or renamed it",
+        "rename it back, or restore it from a backup; howdah migrate does not make it again",
+    )
 
 
 def _policy_problems(login: str, policies: Policies) -> list[Problem]:

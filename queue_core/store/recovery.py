@@ -12,6 +12,7 @@ from typing import Final
 import asyncpg
 
 from queue_core.errors import StoreUnavailable
+from queue_core.intervals import Intervals
 from queue_core.settled import Settled
 from queue_core.store import statements
 from queue_core.store.segments import Segment
@@ -71,6 +72,18 @@ def spans_statement(segment: int) -> str:
     """
 
 
+GAPS: Final = """
+    SELECT queue_id, first_offset, end_offset FROM howdah.loss
+    WHERE queue_id IS NOT NULL AND first_offset < end_offset
+"""
+LOG_ENDS: Final = "SELECT queue_id, noted, reserved FROM howdah.log_end"
+TORN: Final = "SELECT missing, number, stands_in FROM howdah.torn_tables() LIMIT 1"
+
+
+class TornTables(StoreUnavailable):
+    """A partition is missing: somebody dropped, detached or renamed it."""
+
+
 @dataclass(slots=True)
 class GroupState:
     settled: Settled
@@ -88,6 +101,25 @@ class Recovered:
     delays: dict[int, dict[int, float]] = field(default_factory=dict)
     amendments: dict[int, dict[int, tuple[int, bytes | None]]] = field(default_factory=dict)
     seen_ids: dict[int, dict[str, float]] = field(default_factory=dict)
+    gaps: dict[int, Intervals] = field(default_factory=dict)  # offsets whose messages were lost
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # noted and reserved, by queue
+
+    def end_of(self, queue_id: int, *, is_stream: bool) -> int:
+        """The offset that the next message gets. Of a stream its newest messages always stay, and
+        its groups tell nothing about its end: one may wait for an offset to come."""
+        ends = [end for _, end in self.gaps.get(queue_id, ())]
+        if is_stream:
+            ends += [last + 1 for _, last in self.spans.get(queue_id, {}).values()]
+        else:
+            ends.append(self.tail(queue_id))
+        return max(ends, default=0)
+
+    def torn_off(self, queue_id: int, *, is_stream: bool) -> tuple[int, int] | None:
+        """Offsets that a queue has given to messages of which nothing is left, not even that they
+        were settled: a partition went by hand. The end is an upper bound."""
+        noted, reserved = self.ends.get(queue_id, (0, 0))
+        end = self.end_of(queue_id, is_stream=is_stream)
+        return (end, reserved) if end < noted else None
 
     def tail(self, queue_id: int) -> int:
         """Where a queue ends: behind its last message, or behind what was settled when the last
@@ -104,6 +136,12 @@ async def recover(connection: asyncpg.Connection) -> Recovered:
     next_seq = 1 + await connection.fetchval(LAST_SEQ, generation)
     segments = [_segment(row) for row in await connection.fetch(SEGMENTS)]
     found = Recovered(generation, next_seq, segments)
+    await require_tables(connection)
+    for row in await connection.fetch(GAPS):
+        gaps = found.gaps.setdefault(row["queue_id"], Intervals())
+        gaps.add_range(row["first_offset"], row["end_offset"])
+    for row in await connection.fetch(LOG_ENDS):
+        found.ends[row["queue_id"]] = (row["noted"], row["reserved"])
     for segment in segments:
         rows = await _spans(connection, segment.id)
         for row in rows:
@@ -120,14 +158,29 @@ async def recover(connection: asyncpg.Connection) -> Recovered:
     return found
 
 
+async def require_tables(connection: asyncpg.Connection) -> None:
+    """Raises TornTables unless every partition is there that should be."""
+    torn = await connection.fetchrow(TORN)
+    if torn is not None:
+        raise TornTables(torn_text(torn["missing"], torn["stands_in"]))
+
+
+def torn_text(missing: str, stands_in: str | None) -> str:
+    """What is wrong with a partition, and what helps."""
+    repair = "stop the gateway, run SELECT * FROM howdah.repair(), and start it again"
+    if stands_in is not None:
+        return f"the table howdah.{missing} is called howdah.{stands_in} now: {repair}"
+    return (
+        f"the table howdah.{missing} is missing: somebody dropped or detached it. Restore it from "
+        f"a backup, or give up what was in it: {repair}; it says what is lost"
+    )
+
+
 async def _spans(connection: asyncpg.Connection, segment: int) -> list[asyncpg.Record]:
     try:
         return await connection.fetch(spans_statement(segment))
-    except asyncpg.UndefinedTableError as error:
-        raise StoreUnavailable(
-            f"segment {segment} has lost a table: {error}; restore it, or give up what was in it "
-            f"with SELECT howdah.drop_segment({segment})"
-        ) from error
+    except asyncpg.UndefinedTableError:
+        raise TornTables(torn_text(f"message_{segment}", None)) from None
 
 
 def _segment(row: asyncpg.Record) -> Segment:
@@ -171,6 +224,8 @@ async def _recover_failures(connection: asyncpg.Connection, found: Recovered) ->
         queue_id, offset = row["queue_id"], row["offset"]
         group = found.groups.get(queue_id, {}).get("")
         if group is not None and offset in group.settled:
+            continue
+        if offset in found.gaps.get(queue_id, ()):
             continue
         found.failures.setdefault(queue_id, {})[offset] = row["count"]
         if row["not_before"] is not None:

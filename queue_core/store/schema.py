@@ -1,8 +1,6 @@
 """The schema of the store: every table and column of `howdah`, once, with what each is for.
 
-Alembic, the queries and the DBA guide all rest on it: the comments here are the comments in the
-database. What the tables are filled with, and when, is not decided here; functions, views and
-roles are SQL files beside the migrations, where a DBA reads them.
+The comments here are those in the database. Functions, views and roles are SQL files elsewhere.
 """
 
 from __future__ import annotations
@@ -11,43 +9,38 @@ import re
 from typing import Any, Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
-    ForeignKey,
-    Identity,
     Index,
     Integer,
-    MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
     Text,
     UniqueConstraint,
-    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB
 
-SCHEMA: Final = "howdah"
-VERSION_TABLE: Final = "alembic_version"
-
-metadata: Final = MetaData(
-    schema=SCHEMA,
-    naming_convention={
-        "pk": "%(table_name)s_pkey",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-    },
+from queue_core.store.columns import (
+    NOW,
+    SCHEMA,
+    Timestamp,
+    cascade,
+    identity,
+    metadata,
+    optional,
+    required,
+    stored_as_is,
+    tuned,
+    vhost_column,
 )
 
-Timestamp: Final = DateTime(timezone=True)
-NOW: Final = text("now()")
+__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "metadata"]
+
+VERSION_TABLE: Final = "alembic_version"
 
 # Tables that grow by whole partitions: leaves are named <table>_<number>.
 LOG_TABLES: Final = ("message", "message_body")
@@ -60,80 +53,41 @@ def is_leaf(table_name: str) -> bool:
     return _LEAF.fullmatch(table_name) is not None
 
 
-def _required(name: str, kind: Any, comment: str, *args: Any, **options: Any) -> Column[Any]:
-    return Column(name, kind, *args, nullable=False, comment=comment, **options)
-
-
-def _optional(name: str, kind: Any, comment: str, *args: Any) -> Column[Any]:
-    return Column(name, kind, *args, nullable=True, comment=comment)
-
-
-def _vhost(comment: str = "Virtual host that it belongs to.", **options: Any) -> Column[Any]:
-    return _required("vhost", Text, comment, _cascade("vhost.name"), **options)
-
-
-def _cascade(target: str) -> ForeignKey:
-    return ForeignKey(f"{SCHEMA}.{target}", ondelete="CASCADE")
-
-
-def _identity(kind: Any, comment: str) -> Column[Any]:
-    return Column("id", kind, Identity(always=True), primary_key=True, comment=comment)
-
-
 def content_columns() -> list[Column[Any]]:
     """What a message says, wherever one is kept: log, outbox, will, retained."""
     return [
-        _optional("expires_at", Timestamp, "When it is worth nothing any more; null: never."),
-        _optional("priority", SmallInteger, "0 to 255 as published; null: none given."),
-        _required("durable", Boolean, "Publisher asked for it to survive a restart."),
-        _required("exchange", Text, "Exchange published to; empty: the default exchange."),
-        _required("routing_key", Text, "Routing key in dot form; the MQTT topic, rewritten."),
-        _optional("content_type", Text, "MIME type of the body."),
-        _optional("content_encoding", Text, "Encoding of the body, such as gzip."),
-        _optional("message_id", Text, "Identifier given by the publisher, as text."),
-        _optional("correlation_id", Text, "What the message answers or belongs to, as text."),
-        _optional("reply_to", Text, "Where to send the answer."),
-        _optional("subject", Text, "Subject (AMQP 1.0) or type (AMQP 0.9.1)."),
-        _optional("app_id", Text, "Application that published, by its own word."),
-        _optional("user_id", Text, "User that published, checked against the login."),
-        _optional("group_id", Text, "Group that the message belongs to."),
-        _optional("created_at", Timestamp, "When the publisher says it made the message."),
-        _optional("headers", JSONB, "Application headers by name; the first of a repeated name."),
-        _optional("publisher", Text, "Who published, stamped by the gateway; cannot be forged."),
-        _required(
+        optional("expires_at", Timestamp, "When it is worth nothing any more; null: never."),
+        optional("priority", SmallInteger, "0 to 255 as published; null: none given."),
+        required("durable", Boolean, "Publisher asked for it to survive a restart."),
+        required("exchange", Text, "Exchange published to; empty: the default exchange."),
+        required("routing_key", Text, "Routing key in dot form; the MQTT topic, rewritten."),
+        optional("content_type", Text, "MIME type of the body."),
+        optional("content_encoding", Text, "Encoding of the body, such as gzip."),
+        optional("message_id", Text, "Identifier given by the publisher, as text."),
+        optional("correlation_id", Text, "What the message answers or belongs to, as text."),
+        optional("reply_to", Text, "Where to send the answer."),
+        optional("subject", Text, "Subject (AMQP 1.0) or type (AMQP 0.9.1)."),
+        optional("app_id", Text, "Application that published, by its own word."),
+        optional("user_id", Text, "User that published, checked against the login."),
+        optional("group_id", Text, "Group that the message belongs to."),
+        optional("created_at", Timestamp, "When the publisher says it made the message."),
+        optional("headers", JSONB, "Application headers by name; the first of a repeated name."),
+        optional("publisher", Text, "Who published, stamped by the gateway; cannot be forged."),
+        required(
             "form",
             SmallInteger,
             "Encoding of native: 0 none, 1 MQTT 3.x, 2 MQTT 5, 3 AMQP 0.9.1, 4 AMQP 1.0; "
             "see protocol_name().",
             server_default=text("0"),
         ),
-        _optional(
+        optional(
             "native",
             BYTEA,
             "Properties as the publisher encoded them: a consumer of the same protocol gets them "
             "byte for byte.",
         ),
-        _optional("body", BYTEA, "The payload."),
+        optional("body", BYTEA, "The payload."),
     ]
-
-
-def _ddl(statement: str) -> DDL:
-    return DDL(statement)  # type: ignore[no-untyped-call]
-
-
-def _stored_as_is(table: Table) -> None:
-    """Bodies are often compressed already, and a compressed one cannot be measured unread."""
-    event.listen(
-        table,
-        "after_create",
-        _ddl("ALTER TABLE %(fullname)s ALTER COLUMN body SET STORAGE EXTERNAL"),
-    )
-
-
-def _tuned(table: Table, **parameters: float) -> None:
-    """Storage parameters: SQLAlchemy writes no WITH for tables."""
-    written = ", ".join(f"{name} = {value:g}" for name, value in parameters.items())
-    event.listen(table, "after_create", _ddl(f"ALTER TABLE %(fullname)s SET ({written})"))
 
 
 # ------------------------------------------------------------------------------- definitions
@@ -149,11 +103,11 @@ gateway = Table(
         autoincrement=False,
         comment="Always 1.",
     ),
-    _required("epoch", BigInteger, "Counts the gateways that have owned this database."),
-    _optional("node", Text, "Name of the gateway that owns it now, or did last."),
-    _required("generation", Integer, "Generation of the journal tables that counts."),
-    _optional("started_at", Timestamp, "When the owner took over."),
-    _optional(
+    required("epoch", BigInteger, "Counts the gateways that have owned this database."),
+    optional("node", Text, "Name of the gateway that owns it now, or did last."),
+    required("generation", Integer, "Generation of the journal tables that counts."),
+    optional("started_at", Timestamp, "When the owner took over."),
+    optional(
         "max_message_size",
         BigInteger,
         "Largest message in bytes that the owner takes; null: no gateway has said so yet.",
@@ -165,7 +119,7 @@ vhost = Table(
     "vhost",
     metadata,
     Column("name", Text, primary_key=True, comment="Name, such as /."),
-    _required("created_at", Timestamp, "When it was made.", server_default=NOW),
+    required("created_at", Timestamp, "When it was made.", server_default=NOW),
     comment="Virtual hosts: names of exchanges and queues in one do not meet those of another.",
 )
 
@@ -173,17 +127,17 @@ user = Table(
     "user",
     metadata,
     Column("name", Text, primary_key=True, comment="Login name."),
-    _optional("password_hash", Text, "Argon2 hash; null: no login by password."),
-    _required(
+    optional("password_hash", Text, "Argon2 hash; null: no login by password."),
+    required(
         "tags",
         ARRAY(Text),
         "What it may do beside its permissions: impersonator, to publish in another user's name. "
         "Others are kept, and mean nothing.",
         server_default=text("'{}'"),
     ),
-    _required("created_at", Timestamp, "When it was made.", server_default=NOW),
-    _required("changed_at", Timestamp, "When it was last changed.", server_default=NOW),
-    _optional(
+    required("created_at", Timestamp, "When it was made.", server_default=NOW),
+    required("changed_at", Timestamp, "When it was last changed.", server_default=NOW),
+    optional(
         "scram_verifier",
         Text,
         "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey; null: no login by SCRAM.",
@@ -195,7 +149,7 @@ secret = Table(
     "secret",
     metadata,
     Column("name", Text, primary_key=True, comment="What it is for."),
-    _required("value", BYTEA, "To be known to the gateway only."),
+    required("value", BYTEA, "To be known to the gateway only."),
     comment="Random bytes that stay the same for as long as the database lives.",
 )
 
@@ -204,11 +158,11 @@ _USER: Final = "User that is allowed."
 permission = Table(
     "permission",
     metadata,
-    _required("user_name", Text, _USER, _cascade("user.name")),
-    _vhost(),
-    _required("configure", Text, "Regular expression of what it may declare and delete."),
-    _required("write", Text, "Regular expression of what it may publish to."),
-    _required("read", Text, "Regular expression of what it may consume from."),
+    required("user_name", Text, _USER, cascade("user.name")),
+    vhost_column(),
+    required("configure", Text, "Regular expression of what it may declare and delete."),
+    required("write", Text, "Regular expression of what it may publish to."),
+    required("read", Text, "Regular expression of what it may consume from."),
     PrimaryKeyConstraint("user_name", "vhost"),
     comment="What a user may do in a virtual host, by names of exchanges and queues.",
 )
@@ -216,11 +170,11 @@ permission = Table(
 topic_permission = Table(
     "topic_permission",
     metadata,
-    _required("user_name", Text, _USER, _cascade("user.name")),
-    _vhost(),
-    _required("exchange", Text, "Topic exchange that the rule is for."),
-    _required("write", Text, "Regular expression of routing keys it may publish with."),
-    _required("read", Text, "Regular expression of routing keys it may bind with."),
+    required("user_name", Text, _USER, cascade("user.name")),
+    vhost_column(),
+    required("exchange", Text, "Topic exchange that the rule is for."),
+    required("write", Text, "Regular expression of routing keys it may publish with."),
+    required("read", Text, "Regular expression of routing keys it may bind with."),
     PrimaryKeyConstraint("user_name", "vhost", "exchange"),
     comment="What a user may do on a topic exchange, by routing key.",
 )
@@ -228,15 +182,15 @@ topic_permission = Table(
 exchange = Table(
     "exchange",
     metadata,
-    _vhost(),
-    _required("name", Text, "Name; the amq.* exchanges need no row."),
-    _required("kind", Text, "direct, topic, fanout or headers."),
-    _required("auto_delete", Boolean, "Goes with its last binding."),
-    _required("internal", Boolean, "Takes messages from other exchanges only."),
-    _required(
+    vhost_column(),
+    required("name", Text, "Name; the amq.* exchanges need no row."),
+    required("kind", Text, "direct, topic, fanout or headers."),
+    required("auto_delete", Boolean, "Goes with its last binding."),
+    required("internal", Boolean, "Takes messages from other exchanges only."),
+    required(
         "arguments", JSONB, "Arguments as declared, word for word.", server_default=text("'{}'")
     ),
-    _required("created_at", Timestamp, "When it was declared.", server_default=NOW),
+    required("created_at", Timestamp, "When it was declared.", server_default=NOW),
     PrimaryKeyConstraint("vhost", "name"),
     comment="Durable exchanges.",
 )
@@ -244,20 +198,20 @@ exchange = Table(
 queue = Table(
     "queue",
     metadata,
-    _identity(BigInteger, "Names the queue in the log and the journal; never used again."),
-    _vhost(),
-    _required("name", Text, "Name."),
-    _required(
+    identity(BigInteger, "Names the queue in the log and the journal; never used again."),
+    vhost_column(),
+    required("name", Text, "Name."),
+    required(
         "kind",
         Text,
         "classic: each message to one consumer; stream: a log that many read.",
         CheckConstraint("kind IN ('classic', 'stream')", name="kind"),
     ),
-    _required(
+    required(
         "arguments", JSONB, "Arguments as declared, word for word.", server_default=text("'{}'")
     ),
-    _optional("created_by", Text, "User that declared it."),
-    _required("created_at", Timestamp, "When it was declared.", server_default=NOW),
+    optional("created_by", Text, "User that declared it."),
+    required("created_at", Timestamp, "When it was declared.", server_default=NOW),
     UniqueConstraint("vhost", "name"),
     comment="Durable queues.",
 )
@@ -265,19 +219,19 @@ queue = Table(
 binding = Table(
     "binding",
     metadata,
-    _identity(BigInteger, "Row number."),
-    _vhost(),
-    _required("source", Text, "Exchange that messages come from."),
-    _required(
+    identity(BigInteger, "Row number."),
+    vhost_column(),
+    required("source", Text, "Exchange that messages come from."),
+    required(
         "destination_kind",
         Text,
         "queue or exchange.",
         CheckConstraint("destination_kind IN ('queue', 'exchange')", name="destination_kind"),
     ),
-    _required("destination", Text, "Queue or exchange that they go to."),
-    _required("routing_key", Text, "Key or pattern in dot form."),
-    _required("arguments", JSONB, "Arguments of the binding.", server_default=text("'{}'")),
-    _optional("options", JSONB, "What a subscriber's protocol asked for, such as granted QoS."),
+    required("destination", Text, "Queue or exchange that they go to."),
+    required("routing_key", Text, "Key or pattern in dot form."),
+    required("arguments", JSONB, "Arguments of the binding.", server_default=text("'{}'")),
+    optional("options", JSONB, "What a subscriber's protocol asked for, such as granted QoS."),
     # A routing key may be longer than an index entry, so its digest stands in for it.
     Index(
         "binding_key",
@@ -296,23 +250,21 @@ binding = Table(
 session = Table(
     "session",
     metadata,
-    _identity(BigInteger, "Names the session in packet; never used again."),
-    _vhost(),
-    _required("client_id", Text, "Client identifier, or container and link name."),
-    _optional("user_name", Text, "User that owns the session."),
-    _required("protocol", Text, "Protocol that it was opened with."),
-    _optional("expiry_seconds", BigInteger, "How long it outlives its connection; null: forever."),
-    _optional("queue_name", Text, "Queue that keeps messages while the client is away."),
-    _required(
+    identity(BigInteger, "Names the session in packet; never used again."),
+    vhost_column(),
+    required("client_id", Text, "Client identifier, or container and link name."),
+    optional("user_name", Text, "User that owns the session."),
+    required("protocol", Text, "Protocol that it was opened with."),
+    optional("expiry_seconds", BigInteger, "How long it outlives its connection; null: forever."),
+    optional("queue_name", Text, "Queue that keeps messages while the client is away."),
+    required(
         "state",
         Text,
         "connected or disconnected.",
         CheckConstraint("state IN ('connected', 'disconnected')", name="state"),
     ),
-    _optional("connected_at", Timestamp, "When it was last connected."),
-    _optional(
-        "disconnected_at", Timestamp, "When it was last disconnected; expiry counts from it."
-    ),
+    optional("connected_at", Timestamp, "When it was last connected."),
+    optional("disconnected_at", Timestamp, "When it was last disconnected; expiry counts from it."),
     UniqueConstraint("vhost", "client_id"),
     comment="Sessions that outlive their connection.",
 )
@@ -320,15 +272,15 @@ session = Table(
 subscription = Table(
     "subscription",
     metadata,
-    _required("session_id", BigInteger, "Session that subscribed.", _cascade("session.id")),
-    _required("filter", Text, "Topic filter as subscribed."),
-    _required("qos", SmallInteger, "Granted QoS."),
-    _required("no_local", Boolean, "Not to the client that published."),
-    _required("retain_as_published", Boolean, "Retain flag is passed on."),
-    _required("retain_handling", SmallInteger, "When retained messages are sent: 0, 1 or 2."),
-    _optional("identifier", Integer, "Subscription identifier."),
-    _optional("options", JSONB, "Everything else the subscriber asked for."),
-    _required("created_at", Timestamp, "When it was made.", server_default=NOW),
+    required("session_id", BigInteger, "Session that subscribed.", cascade("session.id")),
+    required("filter", Text, "Topic filter as subscribed."),
+    required("qos", SmallInteger, "Granted QoS."),
+    required("no_local", Boolean, "Not to the client that published."),
+    required("retain_as_published", Boolean, "Retain flag is passed on."),
+    required("retain_handling", SmallInteger, "When retained messages are sent: 0, 1 or 2."),
+    optional("identifier", Integer, "Subscription identifier."),
+    optional("options", JSONB, "Everything else the subscriber asked for."),
+    required("created_at", Timestamp, "When it was made.", server_default=NOW),
     PrimaryKeyConstraint("session_id", "filter"),
     comment="Subscriptions of sessions that outlive their connection.",
 )
@@ -336,16 +288,16 @@ subscription = Table(
 will = Table(
     "will",
     metadata,
-    _vhost(),
-    _required("client_id", Text, "Client whose will it is."),
-    _required("delay_seconds", BigInteger, "How long after the connection is lost."),
-    _optional("due_at", Timestamp, "When to publish it; null while the client is connected."),
-    _required("retain", Boolean, "Published as a retained message."),
-    _required("qos", SmallInteger, "Published with this QoS."),
-    _optional("lifetime_seconds", BigInteger, "Expires so long after publishing; null: never."),
+    vhost_column(),
+    required("client_id", Text, "Client whose will it is."),
+    required("delay_seconds", BigInteger, "How long after the connection is lost."),
+    optional("due_at", Timestamp, "When to publish it; null while the client is connected."),
+    required("retain", Boolean, "Published as a retained message."),
+    required("qos", SmallInteger, "Published with this QoS."),
+    optional("lifetime_seconds", BigInteger, "Expires so long after publishing; null: never."),
     *content_columns(),
-    _optional("user_name", Text, "User whose will it is; null: nobody's, it is dropped."),
-    _optional("is_built_in", Boolean, "User is guest or anonymous by the configuration."),
+    optional("user_name", Text, "User whose will it is; null: nobody's, it is dropped."),
+    optional("is_built_in", Boolean, "User is guest or anonymous by the configuration."),
     PrimaryKeyConstraint("vhost", "client_id"),
     comment="Messages to publish when a client is lost.",
 )
@@ -353,10 +305,10 @@ will = Table(
 retained = Table(
     "retained",
     metadata,
-    _vhost(),
-    _required("topic", Text, "Topic in slash form."),
-    _required("qos", SmallInteger, "QoS that it was published with."),
-    _required("retained_at", Timestamp, "When it became the topic's last value."),
+    vhost_column(),
+    required("topic", Text, "Topic in slash form."),
+    required("qos", SmallInteger, "QoS that it was published with."),
+    required("retained_at", Timestamp, "When it became the topic's last value."),
     *content_columns(),
     PrimaryKeyConstraint("vhost", "topic"),
     comment="Last message of each topic, for those who subscribe later.",
@@ -367,39 +319,39 @@ retained = Table(
 segment = Table(
     "segment",
     metadata,
-    _identity(Integer, "Number of the partitions message_<id> and message_body_<id>."),
-    _optional("queue_id", BigInteger, "Stream that owns it; null: shared by all classic queues."),
-    _required("created_at", Timestamp, "When it was opened.", server_default=NOW),
-    _optional("sealed_at", Timestamp, "When it was closed for writing; null: still open."),
-    _required("messages", BigInteger, "Rows in it, known when sealed.", server_default=text("0")),
-    _required("bytes", BigInteger, "Bytes in it, known when sealed.", server_default=text("0")),
-    _optional("newest_at", Timestamp, "Time of its newest message, known when sealed."),
-    _optional(
+    identity(Integer, "Number of the partitions message_<id> and message_body_<id>."),
+    optional("queue_id", BigInteger, "Stream that owns it; null: shared by all classic queues."),
+    required("created_at", Timestamp, "When it was opened.", server_default=NOW),
+    optional("sealed_at", Timestamp, "When it was closed for writing; null: still open."),
+    required("messages", BigInteger, "Rows in it, known when sealed.", server_default=text("0")),
+    required("bytes", BigInteger, "Bytes in it, known when sealed.", server_default=text("0")),
+    optional("newest_at", Timestamp, "Time of its newest message, known when sealed."),
+    optional(
         "retired_at",
         Timestamp,
         "Since when nobody needs it, while a reader keeps it from being dropped; null: needed, "
         "or dropped at once.",
     ),
-    _optional("archive", Text, "Where a copy was archived; null: nowhere."),
+    optional("archive", Text, "Where a copy was archived; null: nowhere."),
     comment="Segments of the log: one partition of message and one of message_body each.",
 )
 
 message = Table(
     "message",
     metadata,
-    _required("segment_id", Integer, "Segment that it lies in; partition key."),
-    _required("queue_id", BigInteger, "Queue that it is in."),
-    _required("offset", BigInteger, "Place in the queue: without gaps, in order of commit."),
-    _required("enqueued_at", Timestamp, "When it entered this queue."),
-    _optional("not_before", Timestamp, "Not delivered before; null: at once."),
-    _optional(
+    required("segment_id", Integer, "Segment that it lies in; partition key."),
+    required("queue_id", BigInteger, "Queue that it is in."),
+    required("offset", BigInteger, "Place in the queue: without gaps, in order of commit."),
+    required("enqueued_at", Timestamp, "When it entered this queue."),
+    optional("not_before", Timestamp, "Not delivered before; null: at once."),
+    optional(
         "deaths",
         JSONB,
         "Where it was dead-lettered, newest first: queue, reason, count, time (Unix seconds), "
         "exchange, routing_keys.",
     ),
-    _optional("delivery", JSONB, "What the subscriber's protocol needs for this copy."),
-    _optional("body_id", BigInteger, "The body is in message_body; null: it is here."),
+    optional("delivery", JSONB, "What the subscriber's protocol needs for this copy."),
+    optional("body_id", BigInteger, "The body is in message_body; null: it is here."),
     *content_columns(),
     PrimaryKeyConstraint("queue_id", "offset", "segment_id"),
     comment="The log: every message in every durable queue. Inserted, never updated; segments are "
@@ -410,9 +362,9 @@ message = Table(
 message_body = Table(
     "message_body",
     metadata,
-    _required("segment_id", Integer, "Segment that it lies in; partition key."),
-    _required("id", BigInteger, "What message.body_id refers to."),
-    _required("body", BYTEA, "The payload."),
+    required("segment_id", Integer, "Segment that it lies in; partition key."),
+    required("id", BigInteger, "What message.body_id refers to."),
+    required("body", BYTEA, "The payload."),
     PrimaryKeyConstraint("id", "segment_id"),
     comment="Large bodies routed to several queues, once a segment.",
     postgresql_partition_by="LIST (segment_id)",
@@ -425,7 +377,7 @@ def _journal(name: str, *columns: Any, comment: str) -> Table:
     return Table(
         name,
         metadata,
-        _required("generation", Integer, "Generation; partition key. Only gateway's own counts."),
+        required("generation", Integer, "Generation; partition key. Only gateway's own counts."),
         *columns,
         comment=comment,
         postgresql_partition_by="LIST (generation)",
@@ -433,23 +385,23 @@ def _journal(name: str, *columns: Any, comment: str) -> Table:
 
 
 def _written_at() -> Column[Any]:
-    return _required("written_at", Timestamp, "When the row was written.", server_default=NOW)
+    return required("written_at", Timestamp, "When the row was written.", server_default=NOW)
 
 
 settlement = _journal(
     "settlement",
-    _required("seq", BigInteger, "Order of the rows, numbered by the gateway."),
-    _required("queue_id", BigInteger, "Queue."),
-    _required("group_name", Text, "Consumer group of a stream; empty for a classic queue."),
-    _required("floor", BigInteger, "All offsets below are settled."),
-    _required(
+    required("seq", BigInteger, "Order of the rows, numbered by the gateway."),
+    required("queue_id", BigInteger, "Queue."),
+    required("group_name", Text, "Consumer group of a stream; empty for a classic queue."),
+    required("floor", BigInteger, "All offsets below are settled."),
+    required(
         "acked",
         INT8MULTIRANGE,
         "Offsets settled above the floor, since the row before or, if is_full, in all.",
         server_default=text("'{}'"),
     ),
-    _required("is_full", Boolean, "Rows before this one do not count any more."),
-    _required(
+    required("is_full", Boolean, "Rows before this one do not count any more."),
+    required(
         "handed_out",
         BigInteger,
         "Offsets below may have been delivered; after a crash they are flagged as redelivered.",
@@ -463,20 +415,20 @@ settlement = _journal(
 
 redelivery = _journal(
     "redelivery",
-    _required("queue_id", BigInteger, "Queue."),
-    _required("offset", BigInteger, "Message whose delivery failed."),
-    _required("count", Integer, "How often it failed; the highest row counts."),
-    _optional("not_before", Timestamp, "Not delivered again before; null: at once."),
-    _optional("reason", Text, "Why the delivery failed."),
+    required("queue_id", BigInteger, "Queue."),
+    required("offset", BigInteger, "Message whose delivery failed."),
+    required("count", Integer, "How often it failed; the highest row counts."),
+    optional("not_before", Timestamp, "Not delivered again before; null: at once."),
+    optional("reason", Text, "Why the delivery failed."),
     _written_at(),
-    _required(
+    required(
         "amended",
         Integer,
         "Tells rows of the same count apart: one more each time a consumer adds something to the "
         "message, or releases it for a later time.",
         server_default=text("0"),
     ),
-    _optional(
+    optional(
         "amendment",
         BYTEA,
         "All that consumers added to the message; null: nothing. The row with the highest "
@@ -488,22 +440,22 @@ redelivery = _journal(
 
 deduplication = _journal(
     "deduplication",
-    _required("queue_id", BigInteger, "Queue."),
-    _required("message_id", Text, "Message identifier that was taken."),
-    _required("seen_at", Timestamp, "When it was taken."),
+    required("queue_id", BigInteger, "Queue."),
+    required("message_id", Text, "Message identifier that was taken."),
+    required("seen_at", Timestamp, "When it was taken."),
     PrimaryKeyConstraint("queue_id", "message_id", "seen_at", "generation"),
     comment="Message identifiers that a queue has seen within its window.",
 )
 
 packet = _journal(
     "packet",
-    _required("seq", BigInteger, "Order of the rows, numbered by the gateway."),
-    _required("session_id", BigInteger, "Session."),
-    _required("direction", SmallInteger, "0: from the client, 1: to the client."),
-    _required("packet_id", Integer, "MQTT packet identifier."),
-    _required("state", SmallInteger, "Where the exchange stands; the newest row counts."),
-    _optional("queue_id", BigInteger, "Queue of the message in flight."),
-    _optional("offset", BigInteger, "Offset of the message in flight."),
+    required("seq", BigInteger, "Order of the rows, numbered by the gateway."),
+    required("session_id", BigInteger, "Session."),
+    required("direction", SmallInteger, "0: from the client, 1: to the client."),
+    required("packet_id", Integer, "MQTT packet identifier."),
+    required("state", SmallInteger, "Where the exchange stands; the newest row counts."),
+    optional("queue_id", BigInteger, "Queue of the message in flight."),
+    optional("offset", BigInteger, "Offset of the message in flight."),
     _written_at(),
     PrimaryKeyConstraint("session_id", "direction", "packet_id", "seq", "generation"),
     comment="MQTT packet identifiers in flight, so that QoS 2 survives a restart.",
@@ -514,19 +466,19 @@ packet = _journal(
 outbox = Table(
     "outbox",
     metadata,
-    _identity(BigInteger, "What publish() returned."),
-    _required("vhost", Text, "Virtual host to publish in."),
-    _optional("not_before", Timestamp, "Not delivered before; null: at once."),
-    _required(
+    identity(BigInteger, "What publish() returned."),
+    required("vhost", Text, "Virtual host to publish in."),
+    optional("not_before", Timestamp, "Not delivered before; null: at once."),
+    required(
         "retain",
         Boolean,
         "Becomes the last value of its topic as well.",
         server_default=text("false"),
     ),
-    _required("requested_by", Text, "Login that called publish()."),
-    _required("inserted_at", Timestamp, "When it was inserted.", server_default=NOW),
+    required("requested_by", Text, "Login that called publish()."),
+    required("inserted_at", Timestamp, "When it was inserted.", server_default=NOW),
     *content_columns(),
-    _optional(
+    optional(
         "waiting_for",
         ARRAY(Text),
         "Full queues that it still has to enter; null: the gateway has not looked at it yet.",
@@ -538,16 +490,16 @@ outbox = Table(
 command = Table(
     "command",
     metadata,
-    _identity(BigInteger, "What the function that asked for it returned."),
-    _required("kind", Text, "What is asked for, such as purge or redrive."),
-    _required("vhost", Text, "Virtual host of the queue."),
-    _required("queue", Text, "Queue that it is about."),
-    _required("argument", JSONB, "What else the gateway must know.", server_default=text("'{}'")),
-    _required("requested_by", Text, "Login that asked for it."),
-    _required("requested_at", Timestamp, "When it was asked for.", server_default=NOW),
-    _optional("done_at", Timestamp, "When it was done or had failed; null: not yet."),
-    _optional("result", JSONB, "What came of it."),
-    _optional("error", Text, "Why it failed; null: it did not."),
+    identity(BigInteger, "What the function that asked for it returned."),
+    required("kind", Text, "What is asked for, such as purge or redrive."),
+    required("vhost", Text, "Virtual host of the queue."),
+    required("queue", Text, "Queue that it is about."),
+    required("argument", JSONB, "What else the gateway must know.", server_default=text("'{}'")),
+    required("requested_by", Text, "Login that asked for it."),
+    required("requested_at", Timestamp, "When it was asked for.", server_default=NOW),
+    optional("done_at", Timestamp, "When it was done or had failed; null: not yet."),
+    optional("result", JSONB, "What came of it."),
+    optional("error", Text, "Why it failed; null: it did not."),
     Index("command_open_idx", "id", postgresql_where=text("done_at IS NULL")),
     comment="What people asked the gateway to do, through purge(), redrive() and their like.",
 )
@@ -555,10 +507,10 @@ command = Table(
 queue_activity = Table(
     "queue_activity",
     metadata,
-    _required("queue_id", BigInteger, "Queue.", _cascade("queue.id"), primary_key=True),
-    _required("in_flight", BigInteger, "Delivered, not settled yet."),
-    _required("consumers", Integer, "Consumers attached."),
-    _required("noted_at", Timestamp, "When the gateway noted this."),
+    required("queue_id", BigInteger, "Queue.", cascade("queue.id"), primary_key=True),
+    required("in_flight", BigInteger, "Delivered, not settled yet."),
+    required("consumers", Integer, "Consumers attached."),
+    required("noted_at", Timestamp, "When the gateway noted this."),
     comment="What only the gateway's memory knows of a queue, noted every few seconds.",
 )
 
@@ -567,13 +519,13 @@ queue_activity = Table(
 etl_checkpoint = Table(
     "etl_checkpoint",
     metadata,
-    _required("job", Text, "export or replay."),
-    _required("target", Text, "Where it writes to: a directory, or the name of a replay."),
-    _required("queue_id", BigInteger, "Queue that it reads."),
-    _required("offset", BigInteger, "All up to this offset is done; -1: nothing."),
-    _required("messages", BigInteger, "Messages done so far.", server_default=text("0")),
-    _required("changed_at", Timestamp, "When it last moved.", server_default=NOW),
-    _required("changed_by", Text, "Login that moved it.", server_default=text("CURRENT_USER")),
+    required("job", Text, "export or replay."),
+    required("target", Text, "Where it writes to: a directory, or the name of a replay."),
+    required("queue_id", BigInteger, "Queue that it reads."),
+    required("offset", BigInteger, "All up to this offset is done; -1: nothing."),
+    required("messages", BigInteger, "Messages done so far.", server_default=text("0")),
+    required("changed_at", Timestamp, "When it last moved.", server_default=NOW),
+    required("changed_by", Text, "Login that moved it.", server_default=text("CURRENT_USER")),
     PrimaryKeyConstraint("job", "target", "queue_id"),
     comment="How far each Spark job has come: one row per job, target and queue.",
 )
@@ -588,15 +540,50 @@ archive_mark = Table(
         autoincrement=False,
         comment="Stream whose segments are kept; 0: those that the classic queues share.",
     ),
-    _required("marked_at", Timestamp, "When it was marked.", server_default=NOW),
-    _required("marked_by", Text, "Login that marked it."),
+    required("marked_at", Timestamp, "When it was marked.", server_default=NOW),
+    required("marked_by", Text, "Login that marked it."),
     comment="Logs whose segments are kept until segment.archive says where a copy is; see "
     "keep_for_archive().",
 )
 
+# ------------------------------------------------------------------------------------- losses
+
+loss = Table(
+    "loss",
+    metadata,
+    identity(BigInteger, "Row number."),
+    required("noted_at", Timestamp, "When it was noticed.", server_default=NOW),
+    required(
+        "cause",
+        Text,
+        "setback: the database went back in time; torn: a table was taken away; repair: found by "
+        "repair().",
+    ),
+    optional("vhost", Text, "Virtual host; null: it concerns no queue."),
+    optional("queue", Text, "Name of the queue; null: it concerns no queue."),
+    optional("queue_id", BigInteger, "Queue; null: it concerns no queue."),
+    optional("first_offset", BigInteger, "First offset that has no message; null: no offsets."),
+    optional("end_offset", BigInteger, "First offset behind it that may have one again."),
+    required("detail", Text, "What was lost, for people."),
+    comment="What was confirmed and is not in the tables any more: after a failover to a standby "
+    "that was behind, a restore, or a partition that somebody dropped. Its offsets are not given "
+    "again.",
+)
+
+log_end = Table(
+    "log_end",
+    metadata,
+    Column("queue_id", BigInteger, primary_key=True, autoincrement=False, comment="Queue."),
+    required("noted", BigInteger, "Offsets below were given to messages, for certain."),
+    required("reserved", BigInteger, "Offsets from here on were given to none."),
+    required("noted_at", Timestamp, "When it was written.", server_default=NOW),
+    comment="How far the offsets of each queue had come, beside the partitions that hold its "
+    "messages: it survives them.",
+)
+
 for _table in (message, message_body, will, retained, outbox):
-    _stored_as_is(_table)
+    stored_as_is(_table)
 # Rows here live for milliseconds; a small table must not wait for a fifth of it to be dead.
-_tuned(outbox, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000)
+tuned(outbox, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000)
 # Always updated in place; room on the page keeps its index out of it.
-_tuned(queue_activity, fillfactor=50)
+tuned(queue_activity, fillfactor=50)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.consumers import Entry
+from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.priorities import PriorityReady
 from queue_core.queues import ClassicQueue
 from queue_core.settled import Settled
 from queue_core.specs import QueueKind, QueueSpec
 from queue_core.store.definitions import DefinitionStore
+from queue_core.store.losses import TORN, Loss, note_losses
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import Recovered
 from queue_core.streams import StreamQueue
@@ -58,6 +61,10 @@ class QueueStore:
             await self._definitions.remove_queue(queue.house.vhost_name, queue.name)
             self.queues.pop(queue.log.queue_id, None)
 
+    def lies_in(self, segments: Set[int]) -> bool:
+        """Whether some queue holds messages in one of those segments."""
+        return any(segments & queue.log.spans.keys() for queue in self.queues.values())
+
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
         if not isinstance(queue, ClassicQueue | StreamQueue):
             return []
@@ -85,7 +92,12 @@ class QueueStore:
         connection: Reading,
     ) -> ClassicQueue | StreamQueue:
         """A queue as it was when the last gateway ended."""
-        log = _log(queue_id, spec, _tail(queue_id, spec, found))
+        is_stream = spec.kind is QueueKind.STREAM
+        torn = found.torn_off(queue_id, is_stream=is_stream)
+        if torn is not None:
+            await self._note_torn(connection, vhost, spec, queue_id, torn)
+            found.gaps.setdefault(queue_id, Intervals()).add_range(*torn)
+        log = _log(queue_id, spec, found.end_of(queue_id, is_stream=is_stream))
         log.spans = found.spans.get(queue_id, {})
         queue = self._make(vhost, spec, log, found)
         self.queues[queue_id] = queue
@@ -97,6 +109,23 @@ class QueueStore:
             if spec.max_bytes is not None:
                 await self._restore_bytes(connection, queue)
         return queue
+
+    async def _note_torn(
+        self,
+        connection: Reading,
+        vhost: Vhost,
+        spec: QueueSpec,
+        queue_id: int,
+        torn: tuple[int, int],
+    ) -> None:
+        first, end = torn
+        what = (
+            f"messages of queue '{spec.name}' in virtual host '{vhost.name}', offsets {first} to "
+            f"at most {end - 1}: a table of theirs was taken away; numbers go on at {end}"
+        )
+        await note_losses(
+            connection, [Loss(TORN, what, vhost.name, spec.name, queue_id, first, end)]
+        )
 
     async def watch_expiry(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """A message expires at the head of its queue: those that stand there now are watched, so
@@ -115,6 +144,7 @@ class QueueStore:
     ) -> ClassicQueue | StreamQueue:
         source = self._reader.source(log)
         groups = {} if found is None else found.groups.get(log.queue_id, {})
+        gaps = Intervals() if found is None else found.gaps.get(log.queue_id, Intervals())
         if spec.kind is QueueKind.STREAM:
             return StreamQueue(
                 spec,
@@ -123,15 +153,19 @@ class QueueStore:
                 source,
                 {name: state.settled for name, state in groups.items()},
                 {name: state.handed_out for name, state in groups.items()},
+                gaps,
             )
         state = groups.get("")
+        settled = Settled() if state is None else state.settled
+        for start, end in gaps:  # nobody waits for what is not there
+            settled.mark_range(start, end)
         log.remembers_ids = spec.dedup_window is not None
         queue = ClassicQueue(
             spec,
             vhost.house,
             log,
             source,
-            settled=None if state is None else state.settled,
+            settled=settled,
             lease=0 if state is None else state.handed_out,
             failures=None if found is None else found.failures.get(log.queue_id),
         )
@@ -179,14 +213,6 @@ def _head_offset(queue: ClassicQueue) -> int:
     ready, floor = queue.cursor.ready, queue.cursor.settled.floor
     head = ready.head_offset() if isinstance(ready, PriorityReady) else floor
     return floor if head is None else head
-
-
-def _tail(queue_id: int, spec: QueueSpec, found: Recovered) -> int:
-    """Of a stream its newest messages always stay. Its groups tell nothing about its end: one may
-    wait for an offset to come."""
-    if spec.kind is not QueueKind.STREAM:
-        return found.tail(queue_id)
-    return max((last + 1 for _, last in found.spans.get(queue_id, {}).values()), default=0)
 
 
 def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:

@@ -120,6 +120,7 @@ class Writer:
         self._journal_rows = 0
         self._rotate_at = 0  # journal rows before the next try, after one in vain
         self._last_stamp = 0.0
+        self.committed_seq = 0  # last number of the journal that is known to be committed
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -435,6 +436,9 @@ class Writer:
         counters.committed_messages += batch.message_count
         self._journal_rows += len(batch.settlements) + len(batch.redeliveries)
         self._journal_rows += len(batch.packets) + len(batch.duplicates)
+        for rows in (batch.settlements, batch.packets):
+            if rows:
+                self.committed_seq = max(self.committed_seq, batch.last_seq(rows))
         batch.note_in_book(self._last_stamp)
 
     # --- segments and generations

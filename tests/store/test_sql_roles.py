@@ -192,7 +192,7 @@ async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
     db: asyncpg.Connection,
 ) -> None:
     seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
-    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost")}
+    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost", "loss", "log_end")}
     assert {tuple(row) for row in seen["howdah_operator"]} == expected
     assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
     assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}

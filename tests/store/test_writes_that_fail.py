@@ -321,7 +321,7 @@ async def test_a_segment_whose_table_is_gone_is_named_to_readers_and_at_the_star
     await said(caplog, "if somebody dropped the table, restore it")
     await house.crash()
     getting.cancel()
-    with pytest.raises(StoreUnavailable, match=rf"SELECT howdah.drop_segment\({segment}\)"):
+    with pytest.raises(StoreUnavailable, match=r"run SELECT \* FROM howdah.repair\(\)"):
         await house.open()
     await db.execute(f"ALTER TABLE howdah.elsewhere RENAME TO message_{segment}")
     await house.open()
