@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ import asyncpg
 from gateway.config import Config
 from gateway.embedded_postgres import EmbeddedPostgres
 from queue_core.errors import StoreUnavailable
+from queue_core.scram import Verifier
 
 if TYPE_CHECKING:
     from queue_core.store.preflight import Problem
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
+SERVING_ROLE = "howdah_serving"
+SERVING_ITERATIONS = 4096  # PostgreSQL's own; the password is random and lives as long as we do
+ROLE_EXISTS = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)"
 UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 PRIVATE_WAY_OUT = (
     "a running gateway starts it again by itself: try again in a moment, and see its log and "
@@ -61,13 +66,37 @@ async def open_database(config: Config) -> AsyncIterator[str]:
     async with private_server(config) as server:
         url = PrivateUrl(server.url)
         await _make_fit(url, may_migrate=True)
+        serving = await _serving_url(url)
         keeper = asyncio.create_task(server.keep_running(), name="private PostgreSQL")
         try:
-            yield url
+            yield serving
         finally:
             keeper.cancel()
             with suppress(asyncio.CancelledError):
                 await keeper
+
+
+async def _serving_url(url: str) -> PrivateUrl:
+    """The URL by which the gateway itself uses its private PostgreSQL: as an ordinary login with
+    the rights of howdah_gateway, so that a hole in the gateway opens no more than its own tables.
+    The superuser's stays for migrations, commands and people. The password is this start's own, is
+    kept in memory only, and the server is told its verifier."""
+    password = secrets.token_urlsafe(24)
+    async with reaching(url):
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            exists = await connection.fetchval(ROLE_EXISTS, SERVING_ROLE)
+            await connection.execute(
+                f"{'ALTER' if exists else 'CREATE'} ROLE {SERVING_ROLE} LOGIN NOSUPERUSER "
+                "NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS "
+                f"PASSWORD '{Verifier.of(password, iterations=SERVING_ITERATIONS)}'"
+            )
+            await connection.execute(f"GRANT howdah_gateway TO {SERVING_ROLE}")
+        finally:
+            await connection.close()
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return PrivateUrl(parts._replace(netloc=f"{SERVING_ROLE}:{password}@{place}").geturl())
 
 
 @asynccontextmanager

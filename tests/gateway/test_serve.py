@@ -157,6 +157,21 @@ def test_tls_on_one_port_for_mqtt_and_on_another_for_both_amqps(tmp_path: Path) 
             assert not plain.recv(100).startswith(b"\x01")
 
 
+def test_a_gateway_is_no_superuser_of_its_own_postgresql(gateway: GatewayProcess) -> None:
+    assert gateway.run("queue", "declare", "orders").returncode == 0
+    query = """
+        SELECT string_agg(DISTINCT format('%s %s', usename, usesuper), ', ')
+        FROM pg_stat_activity JOIN pg_user USING (usename)
+        WHERE application_name LIKE 'howdah gateway%'
+    """
+    for _ in range(2):  # the second time on a folder that has the login already
+        assert fetch_value(gateway.database_url, query) == "howdah_serving f"
+        gateway.restart()
+    assert "orders" in gateway.run("queue", "list").stdout
+    rights = "SELECT rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls FROM pg_roles"
+    assert fetch_value(gateway.database_url, f"{rights} WHERE rolname = 'howdah_serving'") is False
+
+
 # --- what keeps it from starting
 
 
