@@ -42,6 +42,7 @@ DEFAULT_VHOST: Final = "/"
 DEFAULT_EXCHANGE: Final = "amq.default"  # how rules call the exchange without a name
 WRONG: Final = "wrong user name or password"
 NOTHING: Final = re.compile(r"(?!)")
+EVERY_KEY: Final = frozenset((".*", "^.*", "^.*$", ".*$"))  # rules that plainly keep nobody out
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +374,10 @@ class TablePermissions:
         if rule is None or action is Action.CONFIGURE:
             return True
         text = rule.write if action is Action.WRITE else rule.read
+        if resource.routing_key is None:
+            return text in EVERY_KEY
         names = (identity.name, resource.vhost, identity.client_id)
-        return self._accounts.pattern(text, *names).search(resource.routing_key or "") is not None
+        return self._accounts.pattern(text, *names).search(resource.routing_key) is not None
 
 
 class UserAuth(Auth):

@@ -57,7 +57,7 @@ ResourceKind = Literal["vhost", "exchange", "queue", "topic"]
 @dataclass(frozen=True, slots=True)
 class Resource:
     """What somebody wants to touch. For a topic, `name` is its exchange and `routing_key` the key
-    in dot form: the rules of the exchange and of the topic must both agree."""
+    in dot form: the rules of the exchange and of the topic must both agree. None is every key."""
 
     kind: ResourceKind
     vhost: str
@@ -446,6 +446,8 @@ class Auth:
         """The same; raises AccessRefused, in words that an operator can act on."""
         if not self.authorize(identity, action, resource):
             what = f"{resource.kind} '{resource.routing_key or resource.name}'"
+            if resource.kind == "topic" and resource.routing_key is None:
+                what = f"every topic of exchange '{resource.name}'"
             raise AccessRefused(
                 f"user '{identity.name}' has no {action} access to {what} in vhost "
                 f"'{resource.vhost}'; grant it with `howdah user grant`"

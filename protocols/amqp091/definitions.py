@@ -41,6 +41,7 @@ from queue_core.exchanges import ALTERNATE, ExchangeKind, ExchangeSpec
 from queue_core.specs import QueueSpec
 
 DEAD_LETTERS: Final = "x-dead-letter-exchange"
+DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 
 # --- exchanges
 
@@ -60,18 +61,17 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
         terms.require(Action.CONFIGURE, "exchange", name)
         alternate = method.arguments.get(ALTERNATE)
         if isinstance(alternate, str):
-            terms.require(Action.READ, "exchange", name)
-            terms.require(Action.WRITE, "exchange", alternate)
-        await terms.vhost.declare_exchange(
-            ExchangeSpec.parse(
-                name,
-                method.type,
-                method.arguments,
-                durable=method.durable,
-                auto_delete=method.auto_delete,
-                internal=method.internal,
-            )
+            _require_every_key(terms, name, method.type)
+            _require_route(terms, alternate, None)
+        spec = ExchangeSpec.parse(
+            name,
+            method.type,
+            method.arguments,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
         )
+        await terms.vhost.declare_exchange(spec)
     if not method.nowait:
         channel.send(ExchangeDeclareOk())
 
@@ -90,6 +90,7 @@ async def delete_exchange(channel: Channel, method: ExchangeDelete) -> None:
 
 async def bind_exchange(channel: Channel, method: ExchangeBind) -> None:
     target = _exchange_ends(channel.terms, method)
+    _require_route(channel.terms, method.destination, _arriving_key(channel.terms, method))
     await channel.vhost.bind(method.source, target, method.routing_key, method.arguments)
     if not method.nowait:
         channel.send(ExchangeBindOk())
@@ -110,6 +111,33 @@ def _exchange_ends(terms: Terms, method: ExchangeBind | ExchangeUnbind) -> Excha
     terms.require(Action.WRITE, "exchange", method.destination)
     _require_source(terms, method.source, method.routing_key)
     return ExchangeRef(method.destination)
+
+
+def _require_route(terms: Terms, exchange: str, key: str | None) -> None:
+    """Messages will go to that exchange by themselves, with that key, or (None) with whichever they
+    have: as much as to publish them there. What is not declared yet may become a topic exchange."""
+    try:
+        is_topic = terms.vhost.router.exchange(exchange).spec.kind is ExchangeKind.TOPIC
+    except ExchangeNotFound:
+        is_topic = True
+    if is_topic:
+        terms.require(Action.WRITE, "topic", exchange, key)
+    else:
+        terms.require(Action.WRITE, "exchange", exchange)
+
+
+def _require_every_key(terms: Terms, exchange: str, kind: str) -> None:
+    """What an exchange cannot route, whatever its key, is read from it by its alternate."""
+    terms.require(Action.READ, "topic" if kind == ExchangeKind.TOPIC else "exchange", exchange)
+
+
+def _arriving_key(terms: Terms, method: ExchangeBind) -> str | None:
+    """The one key that a binding between exchanges lets through; None: there may be several."""
+    kind = terms.vhost.router.exchange(method.source).spec.kind
+    words = set(method.routing_key.split("."))
+    if kind is ExchangeKind.DIRECT or (kind is ExchangeKind.TOPIC and words.isdisjoint("*#")):
+        return method.routing_key
+    return None
 
 
 def _require_source(terms: Terms, exchange: str, key: str) -> None:
@@ -161,7 +189,8 @@ def _require_dead_letters(terms: Terms, queue: str, arguments: Mapping[str, obje
     exchange = arguments.get(DEAD_LETTERS)
     if isinstance(exchange, str):
         terms.require(Action.READ, "queue", queue)
-        terms.require(Action.WRITE, "exchange", exchange)
+        key = arguments.get(DEAD_LETTER_KEY)
+        _require_route(terms, exchange, key if isinstance(key, str) else None)
 
 
 async def delete_queue(channel: Channel, method: QueueDelete) -> None:

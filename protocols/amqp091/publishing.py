@@ -164,7 +164,7 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
     if target.falls_back and channel.vhost.queues.keys().isdisjoint(
         (target.key, *facts.extra_keys)
     ):
-        exchange = _fall_back(terms, target.key)
+        exchange = _fall_back(terms, target.key, *facts.extra_keys)
     message = Message(
         body,
         exchange,
@@ -191,9 +191,10 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
         channel.output.write(_return(channel, target, message))
 
 
-def _fall_back(terms: Terms, key: str) -> str:
-    """No queue has that name: it is a topic."""
-    require_write(terms, TOPIC_EXCHANGE, key)
+def _fall_back(terms: Terms, *keys: str) -> str:
+    """No queue has that name: it is a topic. Other keys of the message (CC, BCC) are, too."""
+    for key in keys:
+        require_write(terms, TOPIC_EXCHANGE, key)
     return TOPIC_EXCHANGE
 
 

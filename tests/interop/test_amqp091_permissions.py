@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiormq
 import pytest
-from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection, FieldValue
 
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_names import fresh
 
 PASSWORD = "correct horse"
 TOPICS = r"^sensors\."
-NOT_YET = (
-    aiormq.exceptions.AuthenticationError,
-    aiormq.exceptions.ProbableAuthenticationError,
-    aiormq.exceptions.InvalidFrameError,  # how it takes a close that answers `open`
-)
 Act = Callable[[AbstractChannel], Awaitable[object]]
 
 
@@ -26,21 +20,9 @@ Act = Callable[[AbstractChannel], Awaitable[object]]
 def user(shared_gateway: GatewayProcess) -> str:
     """Who may do everything to what begins with `own`, and use some topics."""
     name = fresh("user")
-    for arguments in (
-        ("add", name, "--no-permissions"),
-        ("grant", name, "--topic-exchange", "amq.topic", "--write", TOPICS, "--read", TOPICS),
-        # Last, as it opens the virtual host: who can log in has everything granted above.
-        (
-            "grant",
-            name,
-            "--configure",
-            "^own",
-            "--write",
-            "^(own|amq.topic)",
-            "--read",
-            "^(own|amq)",
-        ),
-    ):
+    names = ("--configure", "^own", "--write", "^(own|amq.topic)", "--read", "^(own|amq)")
+    topics = ("--topic-write", TOPICS, "--topic-read", TOPICS)
+    for arguments in (("add", name, "--no-permissions"), ("grant", name, *names, *topics)):
         done = shared_gateway.run("user", *arguments, words=f"{PASSWORD}\n{PASSWORD}\n")
         assert done.returncode == 0, done.stderr
     return name
@@ -57,12 +39,15 @@ async def connection(
 
 async def _login(gateway: GatewayProcess, name: str) -> AbstractConnection:
     url = gateway.amqp_url(name, PASSWORD.replace(" ", "%20"))
-    for _ in range(100):  # users are read anew about once a second
-        try:
-            return await aiormq.connect(url)
-        except NOT_YET:
-            await asyncio.sleep(0.2)
-    raise AssertionError("the new user cannot log in")
+    return await aiormq.connect(url)
+
+
+def dead_letters(key: str | None = None) -> dict[str, FieldValue]:
+    """Arguments of a queue whose dead letters are topics."""
+    found: dict[str, FieldValue] = {"x-dead-letter-exchange": "amq.topic"}
+    if key is not None:
+        found["x-dead-letter-routing-key"] = key
+    return found
 
 
 ALLOWED: list[object] = [
@@ -71,6 +56,20 @@ ALLOWED: list[object] = [
     pytest.param(
         lambda ch: ch.basic_publish(b"", exchange="amq.topic", routing_key="sensors.a"),
         id="publish to a topic",
+    ),
+    pytest.param(
+        lambda ch: ch.queue_declare("own-letters", arguments=dead_letters("sensors.dead")),
+        id="dead letters with a key that it may write",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_bind("amq.topic", "amq.direct", routing_key="sensors.a"),
+        id="lead messages of one key to a topic",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_declare(
+            "own-spare", arguments={"alternate-exchange": "own-exchange"}
+        ),
+        id="an alternate exchange without rules",
     ),
 ]
 
@@ -92,6 +91,30 @@ REFUSED: list[object] = [
     pytest.param(
         lambda ch: ch.queue_declare("own-dead", arguments={"x-dead-letter-exchange": "amq.direct"}),
         id="dead letters to where it may not write",
+    ),
+    pytest.param(
+        lambda ch: ch.queue_declare("own-any", arguments=dead_letters()),
+        id="dead letters with whatever key they have",
+    ),
+    pytest.param(
+        lambda ch: ch.queue_declare("own-other", arguments=dead_letters("orders.a")),
+        id="dead letters with a key that it may not write",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_declare("own-alt", arguments={"alternate-exchange": "amq.topic"}),
+        id="an alternate exchange with rules",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_bind("amq.topic", "amq.fanout"),
+        id="lead messages of any key to a topic",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_bind("amq.topic", "amq.direct", routing_key="orders.a"),
+        id="lead messages of another key to a topic",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_bind("amq.topic", "amq.topic", routing_key="sensors.#"),
+        id="lead messages of some keys to a topic",
     ),
 ]
 
