@@ -28,6 +28,7 @@ from protocols.mqtt import websocket
 from protocols.mqtt.broker import Broker
 from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
+from queue_core.bindings import BindingLimits
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.retained import RetainedSettings
 from queue_core.session import SessionSettings
@@ -49,6 +50,11 @@ def manager_settings(config: Config) -> ManagerSettings:
         ephemeral_bytes=storage.ephemeral_bytes,
         dedup_ids=storage.max_dedup_ids,
         poll_interval=storage.outbox_poll_interval,
+        bindings=BindingLimits(
+            to_one=config.broker.max_bindings_per_queue,
+            from_one=config.broker.max_bindings_per_exchange,
+            from_one_headers=config.broker.max_header_bindings_per_exchange,
+        ),
         store=StoreSettings(
             write_buffer_bytes=storage.write_buffer_bytes,
             pool_size=config.database.pool_size,

@@ -210,6 +210,21 @@ class Broker(Section, frozen=True, kw_only=True):
     max_topic_levels: Annotated[
         int, Meta(ge=1, le=256, description="levels of an MQTT topic or filter")
     ] = 128
+    max_bindings_per_queue: Annotated[
+        int, Meta(ge=1, description="bindings that lead to one queue, or to one exchange")
+    ] = 10_000
+    max_bindings_per_exchange: Annotated[
+        int,
+        Meta(ge=1, description="bindings of one exchange; MQTT subscriptions are not among them"),
+    ] = 100_000
+    max_header_bindings_per_exchange: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="bindings of one headers exchange, each of which every message is "
+            "compared with",
+        ),
+    ] = 10_000
 
 
 class Session(Section, frozen=True, kw_only=True):

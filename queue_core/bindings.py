@@ -7,10 +7,21 @@ lets through is the business of its exchange's kind.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Q = TypeVar("Q", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingLimits:
+    """How many bindings may lead to one queue or exchange, and from one exchange. A headers
+    exchange compares every message with each of its bindings, so it may have fewer. Subscriptions
+    are counted with their session, and not here."""
+
+    to_one: int = 10_000
+    from_one: int = 100_000
+    from_one_headers: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +47,29 @@ class Binding(Generic[Q]):
     options: object | None = None
     is_filter: bool = False
 
+    # Written once, so that a comparison builds nothing. It is text because Python's hash of text is
+    # salted: nobody can choose a thousand arguments that all fall into one place of a table, as one
+    # can with numbers (-1 and -2 have the same hash).
+    identity: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        arguments = self.arguments
+        identity = text_of(identity_of(arguments)) if arguments else ""
+        object.__setattr__(self, "identity", identity)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Binding):
             return NotImplemented
         return self is other or (
             self.key == other.key
+            and self.identity == other.identity
             and self.destination == other.destination
             and self.source == other.source
             and self.is_filter == other.is_filter
-            and identity_of(self.arguments) == identity_of(other.arguments)
         )
 
     def __hash__(self) -> int:
-        return hash((self.source, self.destination, self.key))
+        return hash((self.source, self.destination, self.key, self.identity))
 
 
 def identity_of(value: object) -> Hashable:
@@ -65,3 +86,14 @@ def identity_of(value: object) -> Hashable:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return (type(value).__name__, str(value))  # times, decimals and the like
+
+
+def text_of(identity: Hashable) -> str:
+    """An identity as text, the same for equal ones; a NaN is the same as any other NaN here."""
+    if isinstance(identity, float) and identity.is_integer():
+        return str(int(identity))
+    if isinstance(identity, tuple):
+        return f"({','.join(map(text_of, identity))})"
+    if isinstance(identity, frozenset):
+        return f"{{{','.join(sorted(map(text_of, identity)))}}}"
+    return repr(identity)

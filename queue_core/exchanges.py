@@ -19,6 +19,7 @@ from queue_core.trie import Trie
 
 ALTERNATE: Final = "alternate-exchange"
 MAX_NAME_BYTES: Final = 255
+_ABSENT: Final = object()  # equal to no value that a header can have
 
 
 class ExchangeKind(StrEnum):
@@ -95,7 +96,7 @@ class ExchangeSpec:
 class Exchange(ABC, Generic[Q]):
     """One exchange and the bindings that lead from it."""
 
-    __slots__ = ("bindings", "spec")
+    __slots__ = ("bindings", "bound", "spec")
 
     reads_headers: ClassVar[bool] = False
 
@@ -103,6 +104,7 @@ class Exchange(ABC, Generic[Q]):
         self.spec = spec
         # by their identity, so that an equal one finds the one that is bound; in order of binding
         self.bindings: dict[Binding[Q], Binding[Q]] = {}
+        self.bound = 0  # of them, those that are no subscriptions
 
     @property
     def is_unused(self) -> bool:
@@ -112,10 +114,12 @@ class Exchange(ABC, Generic[Q]):
         """Takes a binding that is not there yet; a CoreError if this kind cannot have it."""
         self._index(binding)
         self.bindings[binding] = binding
+        self.bound += not binding.is_filter
 
     def remove(self, binding: Binding[Q]) -> None:
         """Lets go of a binding that is there."""
         self._unindex(self.bindings.pop(binding))
+        self.bound -= not binding.is_filter
 
     @abstractmethod
     def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:

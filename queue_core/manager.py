@@ -17,7 +17,7 @@ from typing import Final
 from queue_core.accounts import Policy, UserAuth
 from queue_core.agenda import Agenda
 from queue_core.auth import Action, Identity, Resource
-from queue_core.bindings import ExchangeRef
+from queue_core.bindings import BindingLimits, ExchangeRef
 from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
@@ -49,6 +49,7 @@ class ManagerSettings:
     dedup_ids: int = MOST_IDS  # that deduplication windows may hold together
     poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
     upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
+    bindings: BindingLimits = field(default_factory=BindingLimits)
     store: StoreSettings = field(default_factory=StoreSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
 
@@ -247,7 +248,14 @@ class Manager:
             )
 
         database = self._database
-        self.vhosts[name] = Vhost(name, house, self.writer, database.definitions, database.queues)
+        self.vhosts[name] = Vhost(
+            name,
+            house,
+            self.writer,
+            database.definitions,
+            database.queues,
+            self.settings.bindings,
+        )
 
     def _ephemeral_queues(self) -> Iterator[EphemeralQueue]:
         for vhost in self.vhosts.values():

@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queue_core.bindings import Binding, ExchangeRef, Q
-from queue_core.errors import AccessRefused, ExchangeInUse, ExchangeNotFound, NameReserved
+from queue_core.bindings import Binding, BindingLimits, ExchangeRef, Q
+from queue_core.errors import (
+    AccessRefused,
+    ExchangeInUse,
+    ExchangeNotFound,
+    LimitExceeded,
+    NameReserved,
+)
 from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec, make_exchange
 from queue_core.topics import MAX_LEVELS, dotted, levels_of
 
@@ -202,10 +208,15 @@ class Router(Generic[Q]):
         key: str = "",
         arguments: Mapping[str, object] | None = None,
         options: object | None = None,
+        limits: BindingLimits | None = None,
     ) -> bool:
-        """Binds a queue or an exchange; False if the same binding was there, and stays as it is."""
+        """Binds a queue or an exchange; False if the same binding was there, and stays as it is.
+        Without limits, as at a start, there is room for every binding."""
         self._check_bindable(source, destination)
-        return self._add(Binding(source, destination, key, dict(arguments or {}) or None, options))
+        binding = Binding(source, destination, key, dict(arguments or {}) or None, options)
+        if limits is not None:
+            self._check_room(binding, limits)
+        return self._add(binding)
 
     def unbind(
         self,
@@ -261,6 +272,24 @@ class Router(Generic[Q]):
             )
         for name in names:
             self.exchange(name)
+
+    def _check_room(self, binding: Binding[Q], limits: BindingLimits) -> None:
+        source = self._exchanges[binding.source]
+        if binding in source.bindings:
+            return
+        most = limits.from_one_headers if source.reads_headers else limits.from_one
+        if source.bound >= most:
+            raise LimitExceeded(
+                f"exchange '{binding.source}' has {source.bound} bindings, and {most} are allowed; "
+                "take some away, use another exchange, or raise "
+                f"broker.max_{'header_' if source.reads_headers else ''}bindings_per_exchange"
+            )
+        leading_there = len(self._by_destination.get(binding.destination, ()))
+        if leading_there >= limits.to_one:
+            raise LimitExceeded(
+                f"{leading_there} bindings lead to this queue or exchange, and {limits.to_one} are "
+                "allowed; take some away, or raise broker.max_bindings_per_queue"
+            )
 
     def _add(self, binding: Binding[Q]) -> bool:
         exchange = self._exchanges[binding.source]

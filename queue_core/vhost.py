@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
-from queue_core.bindings import Binding, ExchangeRef
+from queue_core.bindings import Binding, BindingLimits, ExchangeRef
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.cursor import Cursor, settle
 from queue_core.deadletters import bury, bury_newcomer
@@ -58,6 +58,7 @@ class Vhost:
         writer: Writer,
         keeper: Keeper,
         stored: StoredQueues,
+        binding_limits: BindingLimits | None = None,
     ) -> None:
         self.name = name
         self.router: Router[Queue] = Router()
@@ -67,6 +68,7 @@ class Vhost:
         self.writer = writer
         self._keeper = keeper
         self._stored = stored
+        self._binding_limits = binding_limits or BindingLimits()
         # Exchanges and bindings change one at a time, and each queue: what is written comes first.
         self._changing = asyncio.Lock()
         self._turns = Turns()
@@ -346,11 +348,13 @@ class Vhost:
         key: str = "",
         arguments: Mapping[str, object] | None = None,
     ) -> None:
-        """Durable when both ends are."""
+        """Durable when both ends are. Raises LimitExceeded where there are too many."""
         async with self._turn_of(destination), self._changing:
             if not isinstance(destination, ExchangeRef) and destination.is_deleted:
                 raise QueueNotFound(f"queue '{destination.name}' was deleted; declare it again")
-            is_new = self.router.bind(source, destination, key, arguments)
+            is_new = self.router.bind(
+                source, destination, key, arguments, limits=self._binding_limits
+            )
             if is_new and self._is_durable(source, destination):
                 binding = Binding(source, destination, key, arguments)
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from secrets import token_hex
@@ -11,11 +12,12 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from queue_core.bindings import ExchangeRef
+from queue_core.bindings import BindingLimits, ExchangeRef
 from queue_core.errors import (
     CoreError,
     ExchangeNotFound,
     InvalidArgument,
+    LimitExceeded,
     NotEquivalent,
     QueueInUse,
     QueueNotEmpty,
@@ -322,7 +324,7 @@ async def test_a_binding_whose_end_was_deleted_by_hand_is_left_out_and_named(
 @pytest.mark.parametrize(
     ("by_hand", "what"),
     [
-        ("queue SET arguments = '{\"x-odd\": 1}'", "UPDATE howdah.queue SET arguments"),
+        ("queue SET arguments = '{\"x-max-length\": -1}'", "UPDATE howdah.queue SET arguments"),
         ("exchange SET kind = 'odd'", "put the row 'x' of virtual host '/' right"),
     ],
 )
@@ -348,3 +350,18 @@ async def test_a_kind_that_was_changed_by_hand_is_named(
     await db.execute("UPDATE howdah.queue SET kind = 'stream'")
     await house.open()
     assert "queue 'q' is a classic by its arguments, which count" in caplog.text
+
+
+async def test_stored_bindings_beyond_a_limit_that_was_lowered_stay_and_no_more_come(
+    house: House,
+) -> None:
+    queue = await house.queue("q")
+    for number in range(3):
+        await house.vhost.bind("amq.headers", queue, "", {"n": number})
+    limits = BindingLimits(from_one_headers=2)
+    house.settings = replace(house.settings, bindings=limits)
+    await house.crash_and_reopen()
+    bound = [each for each in house.vhost.router.bindings() if each.source == "amq.headers"]
+    assert len(bound) == 3
+    with pytest.raises(LimitExceeded):
+        await house.vhost.bind("amq.headers", house.vhost.queue("q"), "", {"n": 9})
