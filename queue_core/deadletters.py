@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from queue_core.consumers import Entry
 from queue_core.cursor import Cursor
 from queue_core.errors import CoreError
+from queue_core.exchanges import ExchangeKind
 from queue_core.message import Death, Message
 from queue_core.units import Unit
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+DELAY: Final = "x-delay"  # the header, in milliseconds
+MAX_DELAY_MS: Final = (1 << 32) - 1
 LONGEST_MS: Final = float(1 << 53)
 DROPPED: Final = {
     "maxlen": "dropped_overflow",
@@ -93,12 +96,16 @@ def _letter(
     headers = letter.properties.header_map
     try:
         if copies and keeps_key:
-            route = vhost.router.route_keys(exchange, (key, *copies), headers, inside=True)
+            route = vhost.router.route_keys(
+                exchange, (key, *copies), headers, letter.hashed_property, inside=True
+            )
         else:
-            route = vhost.router.route(exchange, key, headers, inside=True)
+            route = vhost.router.route(exchange, key, headers, letter.hashed_property, inside=True)
     except CoreError as error:
         log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
         return letter, ()
+    if route and vhost.router.exchange(exchange).spec.kind is ExchangeKind.DELAYED:
+        letter.not_before = _delayed_until(headers().get(DELAY), now)
     if reason == "rejected":
         return letter, route
     kept = tuple(match for match in route if not _is_cycle(match.queue.name, letter.deaths))
@@ -111,6 +118,13 @@ def _letter(
 def _milliseconds(left: float) -> int:
     """Of a time to live that may be for ever: a number that every protocol and the table hold."""
     return int(min(max(0.0, left * 1000), LONGEST_MS))
+
+
+def _delayed_until(delay: object, now: float) -> float | None:
+    """A dead letter that goes to a delaying exchange waits again, as its header says."""
+    if isinstance(delay, bool) or not isinstance(delay, int) or delay <= 0:
+        return None
+    return now + min(delay, MAX_DELAY_MS) / 1000
 
 
 def _is_cycle(target: str, deaths: tuple[Death, ...]) -> bool:

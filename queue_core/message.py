@@ -208,6 +208,13 @@ class Message:
         """Bytes that this message answers for in limits and buffers."""
         return len(self.body) + len(self.native)
 
+    def hashed_property(self, name: str) -> object:
+        """What an exchange that shares work by a property looks at."""
+        properties = self.properties
+        if name == "timestamp":
+            return properties.created_at
+        return properties.message_id if name == "message_id" else properties.correlation_id
+
     @property
     def copies(self) -> tuple[str, ...]:
         """Further keys that it was published with, in a header CC. A dead letter has those that it

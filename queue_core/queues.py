@@ -184,7 +184,8 @@ class CompetingQueue:
     def entry(self, message: Message, options: tuple[object, ...]) -> Entry:
         expires_at, ttl = message.expires_at, self.spec.message_ttl
         if ttl is not None:
-            until = self.house.clock() + ttl
+            # a message that waits for its time lives from then on
+            until = max(self.house.clock(), message.not_before or 0.0) + ttl
             expires_at = until if expires_at is None else min(expires_at, until)
         if expires_at is not None:
             self.may_expire = True

@@ -18,7 +18,8 @@ from queue_core.errors import (
     LimitExceeded,
     NameReserved,
 )
-from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec, make_exchange
+from queue_core.exchange_kinds import make_exchange
+from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec
 from queue_core.topics import MAX_LEVELS, dotted, levels_of
 
 DEFAULT_EXCHANGE: Final = ""
@@ -63,6 +64,10 @@ def no_headers() -> Mapping[str, object]:
     return NO_HEADERS
 
 
+def no_property(name: str) -> object:
+    return None
+
+
 class Router(Generic[Q]):
     """`routes` and `topic_routes` are the caches: a caller in a hurry may look there first, and
     asks `route` or `route_topic` when it gets None. An empty route is an answer, too."""
@@ -88,6 +93,7 @@ class Router(Generic[Q]):
         exchange: str,
         key: str,
         headers: Callable[[], Mapping[str, object]] = no_headers,
+        property_of: Callable[[str], object] = no_property,
         *,
         inside: bool = False,
     ) -> Route[Q]:
@@ -96,13 +102,16 @@ class Router(Generic[Q]):
         route = self.routes.get((exchange, key))
         if route is None:
             start = self._open(exchange, inside)
-            route, is_lasting = self._find(start, (key,), headers)
+            route, is_lasting = self._find(start, (key,), headers, property_of)
             if is_lasting and not start.spec.internal:
                 self._keep(self.routes, (exchange, key), len(key), route)
         return route
 
     def route_topic(
-        self, topic: str, headers: Callable[[], Mapping[str, object]] = no_headers
+        self,
+        topic: str,
+        headers: Callable[[], Mapping[str, object]] = no_headers,
+        property_of: Callable[[str], object] = no_property,
     ) -> Route[Q]:
         """Where a message published to that slash name goes; InvalidTopic if it is none. What is in
         `topic_routes` has been checked."""
@@ -110,7 +119,7 @@ class Router(Generic[Q]):
         if route is None:
             levels_of(topic, self._max_levels)
             space = self._exchanges[TOPIC_SPACE]
-            route, is_lasting = self._find(space, (dotted(topic),), headers)
+            route, is_lasting = self._find(space, (dotted(topic),), headers, property_of)
             if is_lasting:
                 self._keep(self.topic_routes, topic, len(topic), route)
         return route
@@ -120,12 +129,13 @@ class Router(Generic[Q]):
         exchange: str,
         keys: Sequence[str],
         headers: Callable[[], Mapping[str, object]] = no_headers,
+        property_of: Callable[[str], object] = no_property,
         *,
         inside: bool = False,
     ) -> Route[Q]:
         """Where a message with several keys (CC, BCC) goes: each queue once, and the alternate
         exchange only if none of the keys matched. Not cached."""
-        return self._find(self._open(exchange, inside), keys, headers)[0]
+        return self._find(self._open(exchange, inside), keys, headers, property_of)[0]
 
     def _open(self, name: str, inside: bool) -> Exchange[Q]:
         exchange = self.exchange(name)
@@ -136,21 +146,30 @@ class Router(Generic[Q]):
         return exchange
 
     def _find(
-        self, start: Exchange[Q], keys: Sequence[str], headers: Callable[[], Mapping[str, object]]
+        self,
+        start: Exchange[Q],
+        keys: Sequence[str],
+        headers: Callable[[], Mapping[str, object]],
+        property_of: Callable[[str], object] = no_property,
     ) -> tuple[Route[Q], bool]:
         """The route, and whether it holds for every message with these keys: it does not if the
-        way led to an exchange that reads headers."""
+        way led to an exchange that reads more than keys, or leaves it to chance."""
         self.routes_found += 1
         found: dict[Q, list[object]] = {}
         pending = [start]  # grows while it is walked; each exchange is in it once, so cycles end
         seen = {start.spec.name}
-        facts: Mapping[str, object] = NO_HEADERS
+        facts: Mapping[str, object] | None = None  # the headers, once somebody reads them
         is_lasting = True
         for exchange in pending:
-            if exchange.reads_headers and is_lasting:
-                facts, is_lasting = headers(), False
+            if exchange.reads_headers and facts is None:
+                facts = headers()
+            said = facts or NO_HEADERS
+            if (name := exchange.reads_property) is not None:
+                said = {name: property_of(name)}
+            constant = exchange.is_constant and not exchange.reads_headers and name is None
+            is_lasting = is_lasting and constant
             onward: list[str] = []
-            bindings = _taken(exchange, keys, facts)
+            bindings = _taken(exchange, keys, said)
             for binding in bindings:
                 destination = binding.destination
                 if isinstance(destination, ExchangeRef):

@@ -43,7 +43,9 @@ class Transaction:
         """Routed now, enqueued at commit. False: no queue is bound for it."""
         headers = message.properties.header_map
         keys = (message.routing_key, *extra_keys)
-        route = self._vhost.router.route_keys(message.exchange, keys, headers)
+        route = self._vhost.router.route_keys(
+            message.exchange, keys, headers, message.hashed_property
+        )
         if route:
             self._publishes.append((message, route))
         return bool(route)

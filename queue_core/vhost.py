@@ -88,12 +88,17 @@ class Vhost:
         route: Route[Queue] | None
         if extra_keys:
             keys = (message.routing_key, *extra_keys)
-            route = self.router.route_keys(message.exchange, keys, _headers_of(message))
+            route = self.router.route_keys(
+                message.exchange, keys, _headers_of(message), message.hashed_property
+            )
         else:
             route = self.router.routes.get((message.exchange, message.routing_key))
             if route is None:
                 route = self.router.route(
-                    message.exchange, message.routing_key, _headers_of(message)
+                    message.exchange,
+                    message.routing_key,
+                    _headers_of(message),
+                    message.hashed_property,
                 )
         return self.hand_over(message, route, publisher, token, records)
 
@@ -138,7 +143,9 @@ class Vhost:
         """By topic, in slash form. Raises InvalidTopic."""
         route = self.router.topic_routes.get(message.topic)
         if route is None:
-            route = self.router.route_topic(message.topic, _headers_of(message))
+            route = self.router.route_topic(
+                message.topic, _headers_of(message), message.hashed_property
+            )
         return self.hand_over(message, route, publisher, token, records)
 
     def hand_over(

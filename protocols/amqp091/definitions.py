@@ -141,7 +141,7 @@ def _arriving_key(terms: Terms, method: ExchangeBind) -> str | None:
 
 
 def _require_source(terms: Terms, exchange: str, key: str) -> None:
-    if terms.vhost.router.exchange(exchange).spec.kind is ExchangeKind.TOPIC:
+    if terms.vhost.router.exchange(exchange).spec.is_topic:
         terms.require(Action.READ, "topic", exchange, key)
     else:
         terms.require(Action.READ, "exchange", exchange)

@@ -33,7 +33,6 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.properties import FORM
 from protocols.amqp091.terms import Terms
 from queue_core.auth import Action
-from queue_core.exchanges import ExchangeKind
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
 from queue_core.ready import ENTRY_OVERHEAD
@@ -62,7 +61,7 @@ class Target:
 
 def require_write(terms: Terms, exchange: str, key: str) -> None:
     found = terms.vhost.router.exchange(exchange)
-    is_topic = found.spec.kind is ExchangeKind.TOPIC
+    is_topic = found.spec.is_topic
     terms.require(
         Action.WRITE, "topic" if is_topic else "exchange", exchange, key if is_topic else None
     )

@@ -137,7 +137,9 @@ class PlainQueue:
             return False
         if message_id is not None:
             self.seen[message_id] = now
-        ends = [now + seconds for seconds in (self.ttl, lifetime) if seconds is not None]
+        # the queue's time to live begins when the message is due, its own when it is published
+        lives = ((delay, self.ttl), (0.0, lifetime))
+        ends = [now + before + seconds for before, seconds in lives if seconds is not None]
         item = Item(body, self.placed, priority, min(ends, default=None), now + delay)
         self.placed += 1
         self.items.append(item)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from queue_core.bindings import Binding, ExchangeRef, identity_of
 from queue_core.errors import InvalidArgument, InvalidTopic, NotEquivalent, UnsupportedArgument
-from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec, make_exchange
+from queue_core.exchange_kinds import make_exchange
+from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec
 
 NO_HEADERS: Mapping[str, object] = {}
 KEYS = st.lists(st.sampled_from(["a", "b", "", "$s", "+", "x/y"]), max_size=4).map(".".join)
@@ -25,7 +26,8 @@ RULES = st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"])
 
 
 def exchange(kind: str, **bindings: str) -> Exchange[str]:
-    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", kind))
+    delayed = {"x-delayed-type": "direct"} if kind == ExchangeKind.DELAYED else {}
+    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", kind, delayed))
     for queue, key in bindings.items():
         made.add(Binding("x", queue, key))
     return made
@@ -166,24 +168,25 @@ def test_an_x_match_that_is_unknown_is_refused(rule: object) -> None:
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic"])
-def test_only_a_headers_exchange_takes_orders_with_a_binding(kind: str) -> None:
+def test_arguments_only_tell_bindings_apart_where_no_headers_are_read(kind: str) -> None:
     made = exchange(kind)
-    with pytest.raises(UnsupportedArgument, match="x-match"):
-        made.add(Binding("x", "q", "", {"x-match": "all"}))
-    assert not made.bindings
-    made.add(Binding("x", "q", "", {"label": "plain arguments tell bindings apart"}))
-    assert len(made.bindings) == 1
+    given: list[dict[str, object]] = [{"x-match": "odd"}, {"x-owner": "svc"}, {"label": "plain"}]
+    for arguments in given:
+        made.add(Binding("x", "q", "", arguments))
+    assert len(made.bindings) == 3
+    assert [made.inert(each) for each in given] == [("x-match",), ("x-owner",), ()]
+    assert exchange("headers").inert({"x-match": "all"}) == ()
 
 
 @pytest.mark.parametrize("kind", list(ExchangeKind))
 def test_an_exchange_is_unused_again_when_its_last_binding_is_gone(kind: ExchangeKind) -> None:
-    made = exchange(kind, q1="a", q2="b")
+    made = exchange(kind, q1="1", q2="2")
     seen = []
-    for queue, key in (("q1", "a"), ("q2", "b")):
+    for queue, key in (("q1", "1"), ("q2", "2")):
         made.remove(Binding("x", queue, key))
         seen.append(made.is_unused)
     assert seen == [False, True]
-    assert queues(made, "b") == ""
+    assert queues(made, "2") == ""
 
 
 def test_bindings_are_one_when_all_but_their_options_are_equal() -> None:
@@ -215,12 +218,17 @@ def test_a_kind_that_is_unknown_is_refused() -> None:
         ExchangeSpec.parse("x", "x-delayed-message")
 
 
-def test_the_alternate_exchange_is_the_only_argument_of_an_exchange() -> None:
+def test_the_alternate_exchange_is_the_only_argument_with_an_effect() -> None:
     spec = ExchangeSpec.parse("x", "topic", {"alternate-exchange": "y"})
     assert spec.alternate == "y"
     assert ExchangeSpec.parse("x", "topic").alternate is None
-    with pytest.raises(UnsupportedArgument, match="x-delayed-type"):
-        ExchangeSpec.parse("x", "topic", {"x-delayed-type": "direct"})
+    kept = ExchangeSpec.parse("x", "topic", {"x-my": 1})
+    assert (kept.arguments, kept.inert) == ({"x-my": 1}, ("x-my",))
+    with pytest.raises(UnsupportedArgument, match="'x-my' has no effect here"):
+        kept.require_effect()
+    kept.check_equivalent(ExchangeSpec.parse("x", "topic", {"x-my": 2}))
+    with pytest.raises(NotEquivalent, match="alternate-exchange"):
+        kept.check_equivalent(spec)
     with pytest.raises(InvalidArgument, match="name of an exchange"):
         ExchangeSpec.parse("x", "topic", {"alternate-exchange": 1})
 

@@ -173,3 +173,12 @@ async def test_nothing_is_remembered_of_exclusive_queues_that_are_deleted() -> N
 
 def appointments(agenda: Agenda) -> int:
     return len(agenda._heap)
+
+
+async def test_the_time_to_live_of_a_delayed_message_begins_when_it_is_due() -> None:
+    world = World()
+    queue = await declared(world, message_ttl=1000)
+    now = queue.house.clock()
+    due = queue.entry(Message(b"", "", "q", not_before=now + 60), ())
+    assert due.expires_at == now + 61
+    assert queue.entry(Message(b"", "", "q"), ()).expires_at == now + 1
