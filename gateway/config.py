@@ -345,7 +345,10 @@ class Amqp10(Section, frozen=True, kw_only=True):
 class Amqp091(Section, frozen=True, kw_only=True):
     strict: Annotated[
         bool,
-        Meta(description="no pub/sub fallback of the default exchange, no consuming of patterns"),
+        Meta(
+            description="no pub/sub fallback of the default exchange, no consuming of patterns, no "
+            "arguments of queues, exchanges, bindings and consumers that have no effect here"
+        ),
     ] = False
 
 

@@ -22,6 +22,7 @@ from queue_core.ephemeral_memory import ALWAYS, EphemeralMemory
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.log import Log
 from queue_core.message import Message
+from queue_core.notices import Notices
 from queue_core.priorities import PriorityReady
 from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready, Source
 from queue_core.settled import Settled
@@ -71,6 +72,7 @@ class House:
     soon: Callable[[Callable[[], None]], object] = at_once
     ids: IdBudget = field(default_factory=IdBudget)
     memory: EphemeralMemory = field(default_factory=EphemeralMemory)
+    notices: Notices = field(default_factory=Notices)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.
     is_crowded: bool = False

@@ -1,7 +1,8 @@
 """What a queue is declared as: its kind, its limits and its policies, read from its arguments.
 
-An argument that is unknown, of the wrong type, or without meaning for the kind is refused here, by
-name; none is ever ignored.
+An argument of the wrong type or value, or of another kind of queue, is refused here, by name. One
+that has no meaning here, known or not, is kept with the rest: `inert` names it for whoever has to
+say so, or to refuse it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from queue_core.bindings import identity_of
 from queue_core.errors import InvalidArgument, NotEquivalent, ResourceLocked, UnsupportedArgument
 
 QUORUM_DELIVERY_LIMIT: Final = 20
 MAX_PRIORITY: Final = 255
+LEAST_SEGMENT_BYTES: Final = 65_536  # a smaller segment is made as large as this
+MOST_SEGMENT_BYTES: Final = 3_000_000_000  # as RabbitMQ has it
 MOST_NAME_BYTES: Final = 2000  # PostgreSQL indexes no more than 2704, the virtual host's included
 
 
@@ -85,18 +89,14 @@ class QueueSpec:
                 continue
             rule = RULES.get(argument)
             if rule is None:
-                raise UnsupportedArgument(
-                    f"queue '{name}': argument '{argument}' is not supported; "
-                    f"known are {', '.join(sorted((*RULES, 'x-queue-type')))}"
-                )
+                if argument in INERT:
+                    INERT[argument].read(name, argument, value)
+                continue
             if kind not in rule.kinds:
                 raise InvalidArgument(
                     f"queue '{name}': argument '{argument}' has no meaning for {A_KIND[kind]} queue"
                 )
-            if rule.field is not None:
-                values[rule.field] = rule.read(name, argument, value)
-            else:
-                rule.read(name, argument, value)
+            values[rule.field] = rule.read(name, argument, value)
         spec = cls(
             name,
             kind,
@@ -109,8 +109,30 @@ class QueueSpec:
         _check_together(spec)
         return spec
 
+    @property
+    def inert(self) -> tuple[str, ...]:
+        """Arguments that were declared and have no effect here."""
+        return tuple(
+            name for name in self.arguments if name not in RULES and name != "x-queue-type"
+        )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Those of them that nobody knows what they are to do."""
+        return tuple(name for name in self.inert if name not in INERT)
+
+    def require_effect(self) -> None:
+        """For whoever wants no argument that does nothing."""
+        if self.inert:
+            known = ", ".join(sorted((*RULES, "x-queue-type")))
+            raise UnsupportedArgument(
+                f"queue '{self.name}': argument '{self.inert[0]}' has no effect here, and "
+                f"amqp091.strict is set; those with one are {known}"
+            )
+
     def check_equivalent(self, other: QueueSpec) -> None:
-        """Declaring again is fine with the same words, and an error with any other."""
+        """Declaring again is fine with the same words, and an error with any other. As in RabbitMQ,
+        only arguments count that are known to do something somewhere."""
         if self.exclusive != other.exclusive:  # whose it is comes first, as in RabbitMQ
             raise ResourceLocked(
                 f"queue '{self.name}' exists with exclusive={_said(self.exclusive)}, declared "
@@ -123,9 +145,9 @@ class QueueSpec:
                     f"queue '{self.name}' exists with {attribute}={_said(mine)}, "
                     f"declared again with {_said(theirs)}; delete it first or declare it as it is"
                 )
-        for argument in sorted(self.arguments.keys() | other.arguments.keys()):
+        for argument in sorted(COMPARED & (self.arguments.keys() | other.arguments.keys())):
             mine, theirs = self.arguments.get(argument), other.arguments.get(argument)
-            if mine != theirs and argument != "x-queue-type":
+            if identity_of(mine) != identity_of(theirs):
                 raise NotEquivalent(
                     f"queue '{self.name}' exists with argument '{argument}'={_said(mine)}, "
                     f"declared again with {_said(theirs)}; delete it first or declare it as it is"
@@ -172,7 +194,7 @@ def _check_together(spec: QueueSpec) -> None:
 class Rule:
     """One argument: how to read it, where it goes, and for which kinds it means something."""
 
-    field: str | None
+    field: str
     read: Callable[[str, str, object], object]
     kinds: frozenset[QueueKind]
 
@@ -187,6 +209,15 @@ def _whole(least: int, most: int | None = None) -> Callable[[str, str, object], 
         return value
 
     return read
+
+
+def _limit(name: str, argument: str, value: object) -> object:
+    """How often a delivery may fail; -1 is for ever, as newer versions of RabbitMQ have it."""
+    return None if value == -1 else _whole(0)(name, argument, value)
+
+
+def _segment(name: str, argument: str, value: object) -> object:
+    return max(int(str(_whole(0, MOST_SEGMENT_BYTES)(name, argument, value))), LEAST_SEGMENT_BYTES)
 
 
 def _milliseconds(least: int) -> Callable[[str, str, object], object]:
@@ -234,10 +265,17 @@ def _overflow(name: str, argument: str, value: object) -> object:
         ) from None
 
 
-def _mode(name: str, argument: str, value: object) -> object:
-    # 'lazy' asks that messages stay on disk until they are wanted, which is how every queue works
-    if value not in ("default", "lazy"):
-        raise InvalidArgument(f"queue '{name}': '{argument}' is '{value}'; use default or lazy")
+def _one_of(*allowed: object) -> Callable[[str, str, object], object]:
+    def read(name: str, argument: str, value: object) -> object:
+        if isinstance(value, bool) or value not in allowed:
+            words = ", ".join(map(str, allowed))
+            raise InvalidArgument(f"queue '{name}': '{argument}' is '{value}'; use {words}")
+        return value
+
+    return read
+
+
+def _anything(name: str, argument: str, value: object) -> object:
     return value
 
 
@@ -277,10 +315,41 @@ RULES: Final[dict[str, Rule]] = {
     "x-dead-letter-routing-key": Rule("dead_letter_key", _text, COMPETING),
     "x-max-priority": Rule("max_priority", _whole(0, MAX_PRIORITY), COMPETING),
     "x-single-active-consumer": Rule("single_active_consumer", _flag, COMPETING),
-    "x-delivery-limit": Rule("delivery_limit", _whole(0), COMPETING),
+    "x-delivery-limit": Rule("delivery_limit", _limit, COMPETING),
     "x-max-age": Rule("max_age", _age, STREAMS),
-    "x-stream-max-segment-size-bytes": Rule("segment_bytes", _whole(65_536), STREAMS),
+    "x-stream-max-segment-size-bytes": Rule("segment_bytes", _segment, STREAMS),
     "x-deduplication-window": Rule("dedup_window", _milliseconds(1), STORED),
     "x-consumer-timeout": Rule("ack_timeout", _milliseconds(1000), COMPETING),
-    "x-queue-mode": Rule(None, _mode, COMPETING),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Inert:
+    """An argument that means something in RabbitMQ, and nothing here: how to read it, and whether a
+    declaration with another value is another queue."""
+
+    read: Callable[[str, str, object], object]
+    counts: bool = True
+
+
+_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
+_MASTERS: Final = ("client-local", "min-masters", "random")
+
+INERT: Final[dict[str, Inert]] = {
+    # 'lazy' asks that messages stay on disk until they are wanted, which is how every queue works
+    "x-queue-mode": Inert(_one_of("default", "lazy")),
+    "x-queue-version": Inert(_one_of(1, 2)),
+    "x-queue-leader-locator": Inert(_one_of(*_LOCATORS)),
+    "x-queue-master-locator": Inert(_one_of(*_MASTERS)),
+    "x-quorum-initial-group-size": Inert(_whole(1)),
+    "x-quorum-target-group-size": Inert(_anything, counts=False),
+    "x-initial-cluster-size": Inert(_whole(1)),
+    "x-max-in-memory-length": Inert(_whole(0)),
+    "x-max-in-memory-bytes": Inert(_whole(0)),
+    # a dead letter is stored where it goes before it leaves its queue, always
+    "x-dead-letter-strategy": Inert(_one_of("at-most-once", "at-least-once")),
+    "x-stream-filter-size-bytes": Inert(_anything, counts=False),
+    "x-ha-policy": Inert(_anything, counts=False),
+    "x-ha-nodes": Inert(_anything, counts=False),
+}
+COMPARED: Final = {*RULES, *(name for name, inert in INERT.items() if inert.counts)}

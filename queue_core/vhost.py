@@ -231,6 +231,7 @@ class Vhost:
             else:
                 require_short_name(spec.name)
                 queue = await self._stored.create(self, spec, created_by)
+            self.house.notices.unknown("queue", spec.name, spec.unknown)
             self.add_queue(queue)
             return queue
 
@@ -338,6 +339,8 @@ class Vhost:
                 except BaseException:
                     self.router.delete_exchange(spec.name)
                     raise
+            if is_new:
+                self.house.notices.unknown("exchange", spec.name, spec.inert)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         async with self._changing:
@@ -369,6 +372,9 @@ class Vhost:
                 except BaseException:
                     self.router.unbind(source, destination, key, arguments)
                     raise
+            if is_new:
+                inert = self.router.exchange(source).inert(arguments)
+                self.house.notices.unknown("binding of exchange", source, inert)
 
     async def unbind(
         self,

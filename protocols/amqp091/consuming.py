@@ -50,6 +50,9 @@ PRIORITY: Final = "x-priority"
 OFFSET: Final = "x-stream-offset"
 GROUP: Final = "x-consumer-group"
 CONSUMER_ARGUMENTS: Final = frozenset((PRIORITY, OFFSET, GROUP))
+FAILOVER: Final = "x-cancel-on-ha-failover"  # there is no mirror that could take over
+# the time to acknowledge is the queue's: a consumer that asks for one gets what the queue has
+INERT_CONSUMER_ARGUMENTS: Final = frozenset((FAILOVER, "x-consumer-timeout"))
 PRIORITY_RANGE: Final = range(-(1 << 31) + 1, 1 << 31)  # the lowest is basic.get's
 
 MOST_UNACKED: Final = UNLIMITED  # that a channel may take by basic.get
@@ -167,8 +170,8 @@ def review(channel: Channel) -> None:
 async def _consumed_queue(channel: Channel, method: BasicConsume) -> tuple[str, Resource | None]:
     """The queue to consume from, made now for direct replies and for patterns; and what must be
     readable for that."""
-    _check_arguments(method.arguments)
     terms = channel.terms
+    _check_arguments(channel, method)
     if method.queue == DIRECT_REPLY_TO:
         return await _reply_queue(channel, method), None
     name = queue_name(channel, method.queue)
@@ -217,13 +220,20 @@ def queue_name(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def _check_arguments(arguments: Mapping[str, object]) -> None:
-    for argument in arguments:
-        if argument not in CONSUMER_ARGUMENTS:
-            raise UnsupportedArgument(
-                f"consumer argument '{argument}' is not supported; "
-                f"known are {', '.join(sorted(CONSUMER_ARGUMENTS))}"
-            )
+def _check_arguments(channel: Channel, method: BasicConsume) -> None:
+    """Arguments that have no effect are named in the log, if nobody knows them, and refused by
+    amqp091.strict."""
+    arguments, terms = method.arguments, channel.terms
+    if not isinstance(arguments.get(FAILOVER, False), bool):
+        raise InvalidArgument(f"'{FAILOVER}' must be true or false")
+    inert = [name for name in arguments if name not in CONSUMER_ARGUMENTS]
+    if inert and terms.settings.strict:
+        raise UnsupportedArgument(
+            f"consumer argument '{inert[0]}' has no effect here, and amqp091.strict is set; "
+            f"those with one are {', '.join(sorted(CONSUMER_ARGUMENTS))}"
+        )
+    unknown = [name for name in inert if name not in INERT_CONSUMER_ARGUMENTS]
+    terms.vhost.house.notices.unknown("consumer of queue", method.queue, unknown)
 
 
 def _priority(arguments: Mapping[str, object]) -> int:

@@ -36,7 +36,12 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.terms import Terms
 from queue_core.auth import Action
 from queue_core.bindings import ExchangeRef
-from queue_core.errors import ExchangeNotFound, NameReserved, QueueNotFound
+from queue_core.errors import (
+    ExchangeNotFound,
+    NameReserved,
+    QueueNotFound,
+    UnsupportedArgument,
+)
 from queue_core.exchanges import ALTERNATE, ExchangeKind, ExchangeSpec
 from queue_core.specs import QueueSpec
 
@@ -71,6 +76,8 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
             auto_delete=method.auto_delete,
             internal=method.internal,
         )
+        if terms.settings.strict:
+            spec.require_effect()
         await terms.vhost.declare_exchange(spec)
     if not method.nowait:
         channel.send(ExchangeDeclareOk())
@@ -90,6 +97,7 @@ async def delete_exchange(channel: Channel, method: ExchangeDelete) -> None:
 
 async def bind_exchange(channel: Channel, method: ExchangeBind) -> None:
     target = _exchange_ends(channel.terms, method)
+    _require_effect(channel.terms, method.source, method.arguments)
     _require_route(channel.terms, method.destination, _arriving_key(channel.terms, method))
     await channel.vhost.bind(method.source, target, method.routing_key, method.arguments)
     if not method.nowait:
@@ -147,6 +155,16 @@ def _require_source(terms: Terms, exchange: str, key: str) -> None:
         terms.require(Action.READ, "exchange", exchange)
 
 
+def _require_effect(terms: Terms, exchange: str, arguments: Mapping[str, object]) -> None:
+    """Strict: a binding's argument that looks like an order is one."""
+    inert = terms.vhost.router.exchange(exchange).inert(arguments)
+    if inert and terms.settings.strict:
+        raise UnsupportedArgument(
+            f"binding of exchange '{exchange}': argument '{inert[0]}' has no effect on an exchange "
+            "of this kind, and amqp091.strict is set; leave it out"
+        )
+
+
 # --- queues
 
 
@@ -174,6 +192,8 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
         )
+        if terms.settings.strict:
+            spec.require_effect()
         await vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=is_ours)
     channel.last_queue = name
     if not method.nowait:
@@ -225,6 +245,7 @@ async def bind_queue(channel: Channel, method: QueueBind) -> None:
     terms.require(Action.WRITE, "queue", name)
     queue = terms.vhost.queue(name, terms.owner)
     _require_source(terms, method.exchange, key)
+    _require_effect(terms, method.exchange, method.arguments)
     await terms.vhost.bind(method.exchange, queue, key, method.arguments)
     if not method.nowait:
         channel.send(QueueBindOk())

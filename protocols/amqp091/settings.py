@@ -18,7 +18,8 @@ def _version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    strict: bool = False  # no pub/sub fallback of the default exchange, no consuming of patterns
+    # no pub/sub fallback of the default exchange, no consuming of patterns, no idle arguments
+    strict: bool = False
     max_message_size: int = 16 * MIB
     max_transaction_size: int = 64 * MIB  # bytes that one channel may hold until tx.commit
     frame_max: int = 131_072

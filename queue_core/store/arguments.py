@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final, cast
 
+import msgspec
+
 from queue_core.errors import InvalidArgument
 from queue_core.message import Scalar, Value
 from queue_core.typed_text import JSON, Dialect, restored, separated
@@ -24,13 +26,20 @@ JSONB: Final = Dialect(_jsonb_keeps, lambda name: "\0" not in name)
 
 
 def stored(arguments: Mapping[str, object]) -> dict[str, Value]:
-    """Raises InvalidArgument for a name that cannot be stored, or is ours."""
+    """Raises InvalidArgument for what cannot be stored, and for a name that is ours."""
     for name in arguments:
         if "\0" in name or name == TYPES:
             raise InvalidArgument(f"an argument cannot have the name {name!r}; choose another")
     written, types = separated(cast("Value", arguments), JSONB)
     plain = cast("dict[str, Value]", written)
-    return plain if types is None else {**plain, TYPES: cast("Value", types)}
+    whole = plain if types is None else {**plain, TYPES: cast("Value", types)}
+    try:
+        msgspec.json.encode(whole)
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            "an argument holds text that is no Unicode (half of a surrogate pair); send it as UTF-8"
+        ) from None
+    return whole
 
 
 def declared(arguments: Mapping[str, Value]) -> dict[str, Value]:

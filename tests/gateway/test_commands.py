@@ -173,10 +173,14 @@ def test_an_unknown_queue_is_named(shared_gateway: GatewayProcess, command: str)
     assert words.startswith("howdah: there is no durable queue 'missing' in virtual host '/'")
 
 
-def test_an_argument_that_is_not_supported_is_refused(shared_gateway: GatewayProcess) -> None:
-    words = refusal(shared_gateway.run("queue", "declare", "odd", "-a", "x-wish=1"))
-    assert "argument 'x-wish' is not supported" in words
-    words = refusal(shared_gateway.run("queue", "declare", "odd", "-a", "x-max-length"))
+def test_an_argument_that_nobody_knows_is_kept_and_a_wrong_value_is_refused(
+    shared_gateway: GatewayProcess,
+) -> None:
+    assert shared_gateway.run("queue", "declare", "odd", "-a", "x-wish=1").returncode == 0
+    assert "x-wish" in shared_gateway.run("queue", "show", "odd").stdout
+    words = refusal(shared_gateway.run("queue", "declare", "even", "-a", "x-max-length=-1"))
+    assert "x-max-length" in words
+    words = refusal(shared_gateway.run("queue", "declare", "even", "-a", "x-max-length"))
     assert "expected NAME=VALUE" in words
 
 

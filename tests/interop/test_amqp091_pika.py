@@ -389,7 +389,7 @@ ERRORS = [
     pytest.param(403, lambda ch: ch.exchange_declare("amq.mine"), id="reserved exchange name"),
     pytest.param(403, lambda ch: ch.exchange_delete("amq.topic"), id="predeclared exchange"),
     pytest.param(
-        406, lambda ch: ch.queue_declare("q", arguments={"x-no-such": 1}), id="unknown argument"
+        406, lambda ch: ch.queue_declare("q", arguments={"x-max-length": -1}), id="wrong value"
     ),
     pytest.param(
         406,

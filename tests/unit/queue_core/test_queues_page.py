@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from queue_core.specs import RULES, QueueKind
+from queue_core.specs import INERT, RULES, QueueKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "semantics" / "queues.md"
 ROW = re.compile(r"^\| (`x-.+?`) \| (.*?) \| ", re.MULTILINE)
+INERT_ROW = re.compile(r"^\| (`x-[^|]+`) \| [^|]* \|$", re.MULTILINE)
 
 
 def _kinds(cell: str) -> frozenset[QueueKind]:
@@ -25,3 +26,8 @@ def test_the_page_of_queues_has_every_argument_and_its_kinds() -> None:
     assert {name: _kinds(cell) for name, cell in found.items()} == {
         name: rule.kinds for name, rule in RULES.items()
     }
+
+
+def test_the_page_of_queues_has_every_argument_that_does_nothing() -> None:
+    rows = INERT_ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert {name for row in rows for name in re.findall(r"`(.+?)`", row)} == set(INERT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
+from queue_core.notices import MOST_NOTICES, Notices
 from queue_core.specs import RULES, Overflow, QueueKind, QueueSpec
 
 GOOD: list[tuple[str, object, str, object]] = [
@@ -18,6 +19,7 @@ GOOD: list[tuple[str, object, str, object]] = [
     ("x-max-priority", 255, "max_priority", 255),
     ("x-single-active-consumer", True, "single_active_consumer", True),
     ("x-delivery-limit", 0, "delivery_limit", 0),
+    ("x-delivery-limit", -1, "delivery_limit", None),
     ("x-deduplication-window", 1000, "dedup_window", 1.0),
     ("x-consumer-timeout", 1000, "ack_timeout", 1.0),
 ]
@@ -32,8 +34,16 @@ BAD: list[tuple[str, object, str]] = [
     ("x-dead-letter-exchange", 5, "a string"),
     ("x-dead-letter-exchange", "a\0b", "a string"),
     ("x-single-active-consumer", "yes", "true or false"),
-    ("x-delivery-limit", -1, "at least 0"),
-    ("x-queue-mode", "fast", "default or lazy"),
+    ("x-delivery-limit", -2, "at least 0"),
+    ("x-queue-mode", "fast", "default, lazy"),
+    ("x-queue-version", 3, "use 1, 2"),
+    ("x-queue-version", True, "use 1, 2"),
+    ("x-queue-leader-locator", "odd", "use client-local, balanced"),
+    ("x-queue-master-locator", 5, "use client-local"),
+    ("x-quorum-initial-group-size", 0, "at least 1"),
+    ("x-initial-cluster-size", "a", "whole number"),
+    ("x-max-in-memory-length", -1, "at least 0"),
+    ("x-dead-letter-strategy", "odd", "use at-most-once, at-least-once"),
     ("x-queue-type", "lazy", "classic, quorum or stream"),
     ("x-dead-letter-routing-key", "k", "needs x-dead-letter-exchange"),
     ("x-max-age", "7D", "no meaning for a classic queue"),
@@ -56,9 +66,38 @@ def test_a_value_that_an_argument_cannot_have_is_refused_with_what_it_could_be(
         QueueSpec.parse("q", {argument: value})
 
 
-def test_an_unknown_argument_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedArgument, match="'x-odd' is not supported"):
-        QueueSpec.parse("q", {"x-odd": 1})
+def test_an_argument_without_effect_is_kept_and_named_and_refused_where_that_is_wanted() -> None:
+    given = {"x-odd": 1, "x-queue-mode": "lazy", "x-max-length": 5}
+    spec = QueueSpec.parse("q", given)
+    assert (spec.arguments, spec.max_length) == (given, 5)
+    assert (spec.inert, spec.unknown) == (("x-odd", "x-queue-mode"), ("x-odd",))
+    with pytest.raises(UnsupportedArgument, match="'x-odd' has no effect here"):
+        spec.require_effect()
+    QueueSpec.parse("q", {"x-max-length": 5, "x-queue-type": "quorum"}).require_effect()
+
+
+def test_declared_again_only_arguments_count_that_are_known_to_do_something() -> None:
+    spec = QueueSpec.parse("q", {"x-odd": 1, "x-queue-mode": "lazy", "x-ha-policy": "all"})
+    spec.check_equivalent(QueueSpec.parse("q", {"x-odd": 2, "x-queue-mode": "lazy"}))
+    with pytest.raises(NotEquivalent, match="'x-queue-mode'='lazy'"):
+        spec.check_equivalent(QueueSpec.parse("q", {"x-odd": 1}))
+
+
+def test_a_small_segment_is_made_as_large_as_segments_are_at_least() -> None:
+    spec = QueueSpec.parse("s", {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1000})
+    assert spec.segment_bytes == 65_536
+
+
+def test_unknown_arguments_are_named_in_the_log_once_and_not_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    notices = Notices()
+    for _ in range(3):
+        notices.unknown("queue", "q", ["x-odd"])
+    assert [record.getMessage().count("'x-odd'") for record in caplog.records] == [1]
+    notices.unknown("queue", "q", [f"x-{number}" for number in range(2000)])
+    assert len(caplog.records) == MOST_NOTICES + 1
+    assert notices.count == 2003
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
