@@ -94,6 +94,7 @@ class CompetingQueue:
         self.name = spec.name
         self.house = house
         self.owner = owner  # of an exclusive queue: the connection that declared it
+        self.created_by: str | None = None  # the user who declared it
         self.is_deleted = False
         self.cursor: Cursor
         self.window: Window | None = None  # message ids seen of late, to tell repetitions

@@ -56,6 +56,7 @@ class StreamQueue:
         self.house = house
         self.log = log
         self.owner: object = None
+        self.created_by: str | None = None  # the user who declared it
         self.window: None = None  # a stream keeps what it gets, repetitions too
         self.is_deleted = False
         self.may_expire = False  # what is old goes by retention

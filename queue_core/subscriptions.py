@@ -19,6 +19,8 @@ SHARE_PREFIX: Final = "$share/"
 LIVE_SESSION_PREFIX: Final = "$live/session/"
 LIVE_SHARE_PREFIX: Final = "$live/share/"
 RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, "$live/")
+SUBSCRIPTION_PREFIX: Final = "$subscription/"  # of AMQP 1.0; operators may delete such a queue
+OWN_PREFIXES: Final = (*RESERVED_PREFIXES, SUBSCRIPTION_PREFIX)
 SERVER_NAMED_PREFIX: Final = "amq."  # clients use queues named so, and never choose such a name
 
 
@@ -45,6 +47,12 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 def is_reserved(queue_name: str) -> bool:
     """Whether a queue of that name is the gateway's own, and not for clients to declare."""
     return queue_name.startswith(RESERVED_PREFIXES)
+
+
+def is_own(queue_name: str) -> bool:
+    """Whether a queue of that name serves one session or subscription, and no client by its
+    name."""
+    return queue_name.startswith(OWN_PREFIXES)
 
 
 def is_worth_storing(message: Message, options: tuple[object, ...]) -> bool:

@@ -37,7 +37,7 @@ from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQu
 from queue_core.router import Route, Router
 from queue_core.specs import QueueKind, QueueSpec, require_short_name
 from queue_core.streams import StreamQueue
-from queue_core.subscriptions import RESERVED_PREFIXES, SERVER_NAMED_PREFIX, is_reserved
+from queue_core.subscriptions import OWN_PREFIXES, SERVER_NAMED_PREFIX, is_own, is_reserved
 from queue_core.transactions import Transaction
 from queue_core.turns import Turns
 from queue_core.units import Publisher, Record, Unit
@@ -231,6 +231,7 @@ class Vhost:
             else:
                 require_short_name(spec.name)
                 queue = await self._stored.create(self, spec, created_by)
+            queue.created_by = created_by
             self.house.notices.unknown("queue", spec.name, spec.unknown)
             self.add_queue(queue)
             return queue
@@ -247,17 +248,19 @@ class Vhost:
 
     def check_declarable(self, name: str) -> None:
         """Whether a client may declare a queue of that name; one that is there, it may again."""
-        self._check_name(name)
+        self.check_usable(name)
         if name.startswith(SERVER_NAMED_PREFIX) and name not in self.queues:
             raise NameReserved(
                 f"queue name '{name}' contains reserved prefix '{SERVER_NAMED_PREFIX}*'"
             )
 
     @staticmethod
-    def _check_name(name: str) -> None:
-        if is_reserved(name):
+    def check_usable(name: str) -> None:
+        """Whether a client may use a queue by its name. Those of sessions and subscriptions hold
+        what one user may read, whoever else may read a queue of that name."""
+        if is_own(name):
             raise NameReserved(
-                f"queue '{name}': names that begin with {' or '.join(RESERVED_PREFIXES)} are the "
+                f"queue '{name}': names that begin with {' or '.join(OWN_PREFIXES)} are the "
                 "gateway's own; choose another"
             )
 
@@ -271,8 +274,8 @@ class Vhost:
         inside: bool = False,
     ) -> int:
         """The number of messages that were in it."""
-        if not inside:
-            self._check_name(name)
+        if not inside and is_reserved(name):
+            raise NameReserved(f"queue '{name}' is the gateway's own: its session ends it")
         async with self._turns.of(name):
             queue = self.queue(name, owner)
             counts = queue.counts()

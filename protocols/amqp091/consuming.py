@@ -214,6 +214,7 @@ async def _declare_private(channel: Channel, name: str) -> None:
 def queue_name(channel: Channel, name: str) -> str:
     """An empty name is that of the queue declared last on this channel."""
     if name:
+        channel.vhost.check_usable(name)
         return name
     if not channel.last_queue:
         raise QueueNotFound("no previously declared queue on this channel; name one")

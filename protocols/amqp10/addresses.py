@@ -126,7 +126,11 @@ def queue_address(name: str) -> str:
 
 def topic_address(key: str) -> str:
     """The address of the topic that a key of `amq.topic` names, whatever is in its words."""
-    return f"{EXCHANGES}{TOPIC_EXCHANGE}/{quote(key, safe='')}"
+    return exchange_address(TOPIC_EXCHANGE, key)
+
+
+def exchange_address(exchange: str, key: str) -> str:
+    return f"{EXCHANGES}{quote(exchange, safe='')}/{quote(key, safe='')}"
 
 
 def reply_key(address: str) -> str:

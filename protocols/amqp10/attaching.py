@@ -18,9 +18,9 @@ from protocols.amqp10.nodes import (
     POLICIES,
     SHARED,
     Place,
+    group_name,
     place_of,
     publishable,
-    subscription_name,
     supply_of,
 )
 from protocols.amqp10.outgoing import OutgoingLink, outcome_of
@@ -160,7 +160,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
 
 def _group(machine: Machine, asked: Attach) -> str | None:
     """A durable source on a stream has a cursor that is kept."""
-    return subscription_name(machine.terms, asked) if asked.source.is_durable else None
+    return group_name(machine.terms, asked) if asked.source.is_durable else None
 
 
 def _answered(asked: Attach) -> tuple[str, ...] | None:

@@ -157,9 +157,11 @@ class Coordinator:
 
     def doom(self, delivery: Handle, reason: str) -> None:
         """A message that was sent settled is refused: its sender hears of it when it discharges."""
-        fields = engine.state_data(delivery)
-        txn_id = fields[0] if isinstance(fields, list) and fields else None
-        work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
+        try:
+            txn_id, _ = self._state(delivery)
+        except Amqp10Error:  # it names no transaction that could fail
+            return
+        work = self._open.get(txn_id)
         if work is not None:
             work.failure = work.failure or reason
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from cproton_ffi import ffi, lib
 
-from protocols.amqp10.types import Array, decode_all, encode
+from protocols.amqp10.errors import DECODE_ERROR, Amqp10Error
+from protocols.amqp10.types import Array, Malformed, decode_all, encode
 
 Handle = Any  # a pointer of the engine's
 
@@ -521,9 +522,13 @@ def modification(delivery: Handle) -> tuple[bool, bool, bytes]:
 
 
 def get(data: Handle) -> object:
-    """The value that a `pn_data_t` holds; None when it is empty."""
+    """The value that a `pn_data_t` holds; None when it is empty. Raises Amqp10Error: the engine
+    passes on what it does not look at, and that may be no value at all."""
     found = encoded(data)
-    return decode_all(found) if found else None
+    try:
+        return decode_all(found) if found else None
+    except Malformed as error:
+        raise Amqp10Error(DECODE_ERROR, f"a field that cannot be read: {error}") from None
 
 
 def encoded(data: Handle) -> bytes:

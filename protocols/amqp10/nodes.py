@@ -17,6 +17,7 @@ from protocols.amqp10.addresses import (
     NameAddress,
     QueueAddress,
     check_publishable,
+    exchange_address,
     parse,
     queue_address,
     topic,
@@ -29,16 +30,18 @@ from protocols.amqp10.engine import (
     Attach,
     Terminus,
 )
-from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, Amqp10Error
+from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED, Amqp10Error
 from protocols.amqp10.lifetimes import Lifetime, asked_lifetime, nodes_of
 from protocols.amqp10.terms import Terms
 from queue_core.auth import Action, Resource
+from queue_core.bindings import Binding
 from queue_core.errors import QueueNotFound
-from queue_core.exchanges import ExchangeKind
 from queue_core.message import TOPIC_EXCHANGE
 from queue_core.specs import QueueSpec
+from queue_core.subscriptions import SUBSCRIPTION_PREFIX
+from queue_core.vhost import Queue
 
-SUBSCRIPTIONS: Final = "$subscription/"
+SUBSCRIPTIONS: Final = SUBSCRIPTION_PREFIX
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
 LIVE: Final = "/live"  # behind the name: shared, and gone with the last of its links
@@ -139,7 +142,7 @@ def _named(terms: Terms, name: str) -> Place:
 def publishable(terms: Terms, place: Place) -> Place:
     """Raises ExchangeNotFound or AccessRefused."""
     exchange = terms.vhost.router.exchange(place.exchange)
-    if exchange.spec.kind is ExchangeKind.TOPIC:
+    if exchange.spec.is_topic:
         terms.require(Action.WRITE, "topic", place.exchange, place.key)
     else:
         terms.require(Action.WRITE, "exchange", place.exchange)
@@ -182,6 +185,7 @@ async def supply_of(terms: Terms, attach: Attach) -> Supply:
         return _recovered(terms, attach)
     found = _source_address(terms, source)
     if isinstance(found, QueueAddress):
+        terms.vhost.check_usable(found.name)
         right = terms.require(Action.READ, "queue", found.name)
         await _find_queue(terms, found)
         terms.vhost.queue(found.name, terms.owner)
@@ -198,34 +202,54 @@ def _source_address(terms: Terms, source: Terminus) -> QueueAddress | ExchangeAd
 
 
 def subscription_name(terms: Terms, attach: Attach) -> str:
-    """By container and link, as JMS has it: shared ones may leave out the container, and append
-    something to the link's name that tells their members apart."""
-    capabilities = attach.source.capabilities
-    name = attach.name
-    if SHARED in capabilities:
-        name = name.partition("|")[0]
-    scope = "" if GLOBAL in capabilities else terms.container
-    return f"{SUBSCRIPTIONS}{quote(scope, safe='')}/{quote(name, safe='')}"
+    """By user, container and link: whatever container a client calls itself, it finds no other
+    user's subscription. Shared ones that are global, as JMS has it, belong to nobody: their members
+    may be of several users, each of whom must be allowed to read what they are bound to."""
+    name = quote(_link_name(attach), safe="")
+    if {SHARED, GLOBAL} <= attach.source.capabilities:
+        return f"{SUBSCRIPTIONS}/{name}"
+    scope = f"{quote(terms.identity.name, safe='')}/{quote(terms.container, safe='')}"
+    return f"{SUBSCRIPTIONS}{scope}/{name}"
+
+
+def group_name(terms: Terms, attach: Attach) -> str:
+    """The cursor of a durable source on a stream. All may have it who may read the stream."""
+    scope = "" if GLOBAL in attach.source.capabilities else terms.container
+    return f"{SUBSCRIPTIONS}{quote(scope, safe='')}/{quote(_link_name(attach), safe='')}"
+
+
+def _link_name(attach: Attach) -> str:
+    """Without what members of a shared subscription append to tell themselves apart, as JMS
+    clients do."""
+    return attach.name.partition("|")[0] if SHARED in attach.source.capabilities else attach.name
+
+
+def _base_name(terms: Terms, attach: Attach) -> str:
+    """The name of the subscription that is there, or is to be made. One from before users were
+    part of the name is its maker's."""
+    name, queues = subscription_name(terms, attach), terms.vhost.queues
+    earlier = queues.get(group_name(terms, attach))  # which is how they were named
+    if name in queues or earlier is None or earlier.created_by != terms.identity.name:
+        return name
+    return earlier.name
 
 
 def _recovered(terms: Terms, attach: Attach) -> Supply:
     """A null source: the subscription that was made under these names before."""
-    base, queues = subscription_name(terms, attach), terms.vhost.queues
+    base, queues = _base_name(terms, attach), terms.vhost.queues
     name = next((base + each for each in ("", KEPT, TIMED) if base + each in queues), base)
     queue = queues.get(name)
     if queue is None:
         raise Amqp10Error(
             NOT_FOUND,
-            f"no subscription '{attach.name}' of container '{terms.container}'; attach with a "
-            "source to make one",
+            f"no subscription '{attach.name}' of container '{terms.container}' and user "
+            f"'{terms.identity.name}'; attach with a source to make one",
         )
-    bindings = [each for each in terms.vhost.router.bindings_of(queue) if each.source]
-    address = f"topic://{bindings[0].key}" if bindings else queue_address(name)
-    key = bindings[0].key if bindings else name
-    right = terms.require(Action.READ, "topic", TOPIC_EXCHANGE, key)
+    bindings = _sources(terms, queue)
+    right = _readable(terms, queue, bindings)
     return Supply(
         name,
-        address,
+        _address_of(bindings[0]) if bindings else queue_address(name),
         End.CLOSE if queue.spec.expires is None else End.TIMEOUT,
         int(queue.spec.expires or 0),
         is_subscription=True,
@@ -235,27 +259,72 @@ def _recovered(terms: Terms, attach: Attach) -> Supply:
     )
 
 
+def _sources(terms: Terms, queue: Queue) -> list[Binding[Queue]]:
+    """What a subscription is bound to; the default exchange, which leads to every queue, is no
+    source of it."""
+    return [each for each in terms.vhost.router.bindings_of(queue) if each.source]
+
+
+def _address_of(binding: Binding[Queue]) -> str:
+    if binding.source == TOPIC_EXCHANGE:
+        return f"topic://{binding.key}"
+    return exchange_address(binding.source, binding.key)
+
+
+def _readable(terms: Terms, queue: Queue, bindings: list[Binding[Queue]]) -> Resource:
+    """What a user must be allowed to read who takes a subscription that is there: all that it is
+    bound to. One that is bound to nothing any more holds nobody knows what: it is its maker's, or
+    for those who may read the queue by its name. Raises AccessRefused."""
+    rights = [_read(terms, each.source, each.key) for each in bindings]
+    if rights:
+        return rights[0]
+    if queue.created_by == terms.identity.name:
+        return Resource("vhost", terms.vhost.name)
+    return terms.require(Action.READ, "queue", queue.name)
+
+
+def _read(terms: Terms, exchange: str, key: str) -> Resource:
+    """Raises ExchangeNotFound, AccessRefused."""
+    if terms.vhost.router.exchange(exchange).spec.is_topic:
+        return terms.require(Action.READ, "topic", exchange, key)
+    return terms.require(Action.READ, "exchange", exchange)
+
+
 async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> Supply:
     vhost, source = terms.vhost, attach.source
-    exchange = vhost.router.exchange(address.exchange)
-    if exchange.spec.kind is ExchangeKind.TOPIC:
-        right = terms.require(Action.READ, "topic", address.exchange, address.key)
-    else:
-        right = terms.require(Action.READ, "exchange", address.exchange)
+    right = _read(terms, address.exchange, address.key)
     assert source.address is not None
     spec, supply = _subscription(terms, attach, source.address)
+    existing = vhost.queues.get(spec.name)
+    if existing is not None:
+        await _change(terms, existing, address)
     queue = await vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)
-    for each in vhost.router.bindings_of(queue):
-        if each.source and (each.source, each.key) != (address.exchange, address.key):
-            await vhost.unbind(each.source, queue, each.key)  # it subscribes to something else now
     await vhost.bind(address.exchange, queue, address.key)
     return replace(supply, right=right)
+
+
+async def _change(terms: Terms, queue: Queue, address: ExchangeAddress) -> None:
+    """A subscription may come to be for something else, as JMS has it: when nobody receives from
+    it, and at the word of somebody who may read what is in it. Raises CoreError, Amqp10Error."""
+    bindings = _sources(terms, queue)
+    _readable(terms, queue, bindings)
+    others = [
+        each for each in bindings if (each.source, each.key) != (address.exchange, address.key)
+    ]
+    if others and queue.counts().consumers:
+        raise Amqp10Error(
+            RESOURCE_LOCKED,
+            f"subscription '{queue.name}' is for something else, and in use; end its receivers "
+            "first, or choose another link name",
+        )
+    for each in others:
+        await terms.vhost.unbind(each.source, queue, each.key, each.arguments)
 
 
 def _subscription(terms: Terms, attach: Attach, told: str) -> tuple[QueueSpec, Supply]:
     """The queue behind a subscription, by what its source says of durability and expiry."""
     source = attach.source
-    base = subscription_name(terms, attach)
+    base = _base_name(terms, attach)
     is_shared = SHARED in source.capabilities
     if source.is_durable:
         spec = QueueSpec.parse(base)

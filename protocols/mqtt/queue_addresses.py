@@ -10,7 +10,7 @@ from protocols.mqtt.properties import QUEUE_PREFIX
 from queue_core.consumers import Position
 from queue_core.errors import InvalidArgument, InvalidTopic
 from queue_core.outcomes import Outcome
-from queue_core.subscriptions import is_reserved
+from queue_core.subscriptions import is_own
 from queue_core.topics import Tokens, dotted, filter_tokens, slashed
 
 SETTLES: Final = {
@@ -42,7 +42,7 @@ def parse_queue_address(topic: str) -> QueueAddress:
     name, _, rest = topic.removeprefix(QUEUE_PREFIX).partition("/")
     if not name or "+" in name or "#" in name:
         raise InvalidTopic(f"'{topic[:80]}' names no queue; write $queue/<name>")
-    if is_reserved(name):
+    if is_own(name):
         raise InvalidTopic(f"queue '{name}' is the gateway's own; choose another name")
     return QueueAddress(name, rest)
 

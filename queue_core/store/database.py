@@ -153,7 +153,11 @@ class Database:
     async def restore(self, vhost: Vhost, stored: StoredQueue) -> ClassicQueue | StreamQueue:
         """A durable queue as the last gateway left it."""
         async with self._pool.acquire() as connection:
-            return await self.queues.restore(vhost, stored.spec, stored.id, self._found, connection)
+            queue = await self.queues.restore(
+                vhost, stored.spec, stored.id, self._found, connection
+            )
+        queue.created_by = stored.created_by
+        return queue
 
     async def watch_expiry(self) -> None:
         """When all queues are restored: what stands at their heads expires in time."""

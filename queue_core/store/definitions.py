@@ -42,6 +42,7 @@ class StoredQueue:
     id: int
     vhost: str
     spec: QueueSpec
+    created_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class DefinitionStore:
         return Definitions(
             [row.name for row in vhosts],
             [(row.vhost, _exchange(row)) for row in exchanges],
-            [StoredQueue(row.id, row.vhost, _queue(row)) for row in queues],
+            [StoredQueue(row.id, row.vhost, _queue(row), row.created_by) for row in queues],
             [
                 StoredBinding(
                     row.id,

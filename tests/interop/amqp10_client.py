@@ -52,18 +52,18 @@ class Connections:
         self._gateway = gateway
         self._made: list[Any] = []
 
-    def __call__(self, **options: Any) -> Any:
+    def __call__(self, login: str = "guest:guest", **options: Any) -> Any:
         options.setdefault("allowed_mechs", "PLAIN")
         port = self._gateway.ports["amqp"]
-        url = f"amqp://guest:guest@127.0.0.1:{port}"
+        url = f"amqp://{login}@127.0.0.1:{port}"
         self._made.append(BlockingConnection(url, timeout=PATIENCE, **options))
         return self._made[-1]
 
-    def named(self, container: str) -> Any:
+    def named(self, container: str, login: str = "guest:guest") -> Any:
         """A connection whose container has that name."""
         made = reactor.Container()
         made.container_id = container
-        return self(container=made)
+        return self(login, container=made)
 
     def close(self) -> None:
         for each in self._made:

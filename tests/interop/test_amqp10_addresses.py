@@ -228,6 +228,37 @@ def test_a_durable_subscription_keeps_what_comes_while_nobody_is_there(
         connect().create_sender(f"topic://{topic}").send(data(b"for nobody"))
 
 
+def test_a_user_of_the_same_names_takes_neither_backlog_nor_binding(
+    connect: Connections, shared_gateway: GatewayProcess
+) -> None:
+    topic, name, container, thief = fresh("news"), fresh("sub"), fresh("container"), fresh("eve")
+    words = "correct-horse-battery"
+    done = shared_gateway.run("user", "add", thief, words=f"{words}\n{words}\n")
+    assert done.returncode == 0, done.stderr
+    durable = reactor.DurableSubscription()
+    first = connect.named(container)
+    first.create_receiver(f"topic://{topic}", name=name, options=durable).link.detach()
+    first.container.process()
+    first.close()
+    sender = connect().create_sender(f"topic://{topic}")
+    sender.send(data(b"before", durable=True))
+    stolen = connect.named(container, f"{thief}:{words}")
+    elsewhere = f"topic://{fresh('other')}"
+    other = stolen.create_receiver(elsewhere, name=name, options=durable)
+    connect().create_sender(elsewhere).send(data(b"its own", durable=True))
+    assert content(other) == b"its own"  # and not what came before it
+    other.accept()
+    other.close()  # which ends the thief's own subscription
+    sender.send(data(b"after", durable=True))
+    second = connect.named(container)
+    receiver = second.create_receiver(f"topic://{topic}", name=name, options=durable)
+    assert content(receiver) == b"before"
+    receiver.accept()
+    assert content(receiver) == b"after"
+    receiver.accept()
+    receiver.close()
+
+
 def test_members_of_a_shared_subscription_compete(connect: Connections) -> None:
     topic, name = fresh("work"), fresh("team")
     members = []

@@ -69,6 +69,29 @@ async def test_a_binding_that_could_not_be_written_is_not_there(
         assert not here.vhost.router.route_topic("key")
 
 
+async def test_who_made_a_queue_is_known_after_a_restart(migrated_url: str) -> None:
+    async with world(migrated_url) as here:
+        queue = await here.vhost.declare_queue(QueueSpec.parse("q"), created_by="ann")
+        assert queue.created_by == "ann"
+        stream = QueueSpec.parse("s", {"x-queue-type": "stream"})
+        await here.vhost.declare_queue(stream, created_by="bob")
+    async with world(migrated_url) as here:
+        assert [here.vhost.queue(name).created_by for name in ("q", "s")] == ["ann", "bob"]
+
+
+async def test_an_operator_deletes_a_subscription_and_no_client_uses_it_by_name(
+    migrated_url: str,
+) -> None:
+    name = "$subscription/ann/client/news"
+    async with world(migrated_url) as here:
+        await here.vhost.declare_queue(QueueSpec.parse(name), created_by="ann", inside=True)
+        with pytest.raises(NameReserved, match="gateway's own"):
+            await here.vhost.declare_queue(QueueSpec.parse(name))
+        with pytest.raises(NameReserved, match="gateway's own"):
+            here.vhost.check_usable(name)
+        assert await here.vhost.delete_queue(name) == 0
+
+
 @pytest.mark.parametrize("name", ["$session/sensor", "$share/group/a/b", "$live/session/sensor"])
 async def test_names_of_the_gateways_own_queues_are_refused_to_clients(
     migrated_url: str, name: str
