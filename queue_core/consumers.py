@@ -105,23 +105,24 @@ class Position:
 
 
 class SharedCredit:
-    """A window that several consumers draw from."""
+    """A window that several consumers draw from, in turn: whoever has waited longest is the next,
+    whichever queue it consumes from."""
 
     __slots__ = ("_waiting", "free")
 
     def __init__(self, free: int) -> None:
         self.free = free
-        self._waiting: set[Consumer] = set()
+        self._waiting: dict[Consumer, None] = {}
 
     def wait(self, consumer: Consumer) -> None:
-        self._waiting.add(consumer)
+        self._waiting.setdefault(consumer)
 
     def grant(self, count: int) -> None:
         self.free += count
-        if self.free > 0 and self._waiting:
-            waiting, self._waiting = self._waiting, set()
-            for consumer in waiting:
-                consumer.wake()
+        while self.free > 0 and self._waiting:
+            consumer = next(iter(self._waiting))
+            del self._waiting[consumer]
+            consumer.wake()
 
 
 class Consumer:

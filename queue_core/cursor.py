@@ -430,14 +430,17 @@ class Cursor:
             self._due.pop(delivery, None)
 
     def return_credit(self, consumer: Consumer, count: int = 1) -> None:
+        shared = consumer.shared
         if consumer.replenish:
             consumer.credit += count
             if not consumer.is_waiting and not consumer.is_closed and not consumer.is_paused:
-                if self._is_its_turn(consumer):
+                if shared is not None:
+                    shared.wait(consumer)  # behind those that wait already
+                elif self._is_its_turn(consumer):
                     self.line.join(consumer)
                 self.again = True
-        if consumer.shared is not None:
-            consumer.shared.grant(count)
+        if shared is not None:
+            shared.grant(count)
 
     def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
         if verdict.amendment is not None and self.requeues:

@@ -347,6 +347,7 @@ class EphemeralQueue(CompetingQueue):
                 and consumer.credit > 0
                 and not cursor.ready.count()
                 and consumer.selection is None
+                and consumer.shared is None
             ):
                 self.house.counters.delivered += 1
                 try:

@@ -281,8 +281,10 @@ class Vhost:
             counts = queue.counts()
             if if_unused and counts.consumers:
                 raise QueueInUse(f"queue '{name}' has {counts.consumers} consumers")
-            if if_empty and counts.ready + counts.in_flight + counts.delayed:
-                raise QueueNotEmpty(f"queue '{name}' has {counts.ready} messages; purge it first")
+            # as in RabbitMQ: what is in consumers' hands does not count, and goes with the queue
+            waiting = counts.ready + counts.delayed
+            if if_empty and waiting:
+                raise QueueNotEmpty(f"queue '{name}' has {waiting} messages; purge it first")
             await self._end_queue(queue, QueueNotFound(f"queue '{name}' was deleted"))
             return counts.ready
 

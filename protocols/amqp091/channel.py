@@ -22,6 +22,7 @@ from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp091.arrivals import Arrival
+    from protocols.amqp091.content import Facts
     from protocols.amqp091.publishing import Target
     from protocols.amqp091.terms import Terms
 
@@ -37,7 +38,7 @@ class ChannelState(Enum):
 class Work:
     """A transaction under way: what tx.select began and tx.commit or tx.rollback ends."""
 
-    __slots__ = ("acked", "mandatory", "size", "transaction", "unroutable")
+    __slots__ = ("acked", "mandatory", "size", "timed", "transaction", "unroutable")
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
@@ -46,6 +47,7 @@ class Work:
         # Mandatory: they are returned at commit if no queue takes them then.
         self.mandatory: list[tuple[Message, Target]] = []
         self.unroutable: list[Message] = []  # of these, those that no queue was bound for
+        self.timed: list[tuple[Message, Facts]] = []  # with times that begin at commit
 
 
 class Channel:

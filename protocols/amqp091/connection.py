@@ -14,7 +14,7 @@ from protocols.amqp091.channel import Channel
 from protocols.amqp091.consuming import review
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
-from protocols.amqp091.handshake import OpenVhost, State, UpdateSecret
+from protocols.amqp091.handshake import OpenVhost, State
 from protocols.amqp091.machine import Command, Machine
 from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
@@ -153,8 +153,6 @@ class Connection(asyncio.Protocol):
                     await self._step(self._login, command.response)
                 case OpenVhost():
                     await self._open(command.name)
-                case UpdateSecret():
-                    await self._update_secret(command.secret)
         except CoreError as error:
             machine.refused(error)
 
@@ -166,13 +164,6 @@ class Connection(asyncio.Protocol):
         else:
             self._login = None
             self._machine.authenticated(answer.identity)
-
-    async def _update_secret(self, secret: bytes) -> None:
-        identity = self._machine.identity
-        assert identity is not None
-        credentials = Credentials(PLAIN, identity.name, secret)
-        await self._services.auth.authenticate(credentials, self._peer)
-        self._machine.secret_updated()
 
     async def _open(self, name: str) -> None:
         vhost = await self._services.vhost(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from secrets import token_urlsafe
 from typing import Final, cast
@@ -56,6 +58,7 @@ INERT_CONSUMER_ARGUMENTS: Final = frozenset((FAILOVER, "x-consumer-timeout"))
 PRIORITY_RANGE: Final = range(-(1 << 31) + 1, 1 << 31)  # the lowest is basic.get's
 
 MOST_UNACKED: Final = UNLIMITED  # that a channel may take by basic.get
+CATCH_UP_SECONDS: Final = 2.0  # for what was published before a consumer was cancelled
 
 
 # --- how much
@@ -78,9 +81,8 @@ def set_prefetch(channel: Channel, method: BasicQos) -> None:
 def _share(channel: Channel, limit: int) -> None:
     shared, window = channel.shared, limit or UNLIMITED
     if shared is None:
-        sharing = [consumer for consumer in channel.consumers.values() if not consumer.auto_settle]
         channel.shared = shared = SharedCredit(window)
-        for consumer in sharing:
+        for consumer in channel.consumers.values():
             shared.free -= len(consumer.unsettled)
             consumer.shared = shared
     else:
@@ -121,7 +123,7 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         priority=_priority(method.arguments),
         group=_group(method.arguments),
         start=position(method.arguments.get(OFFSET), channel.clock()),
-        shared=None if method.no_ack else channel.shared,
+        shared=channel.shared,
     )
     terms = channel.terms
     queue = terms.vhost.queue(name, terms.owner)
@@ -277,8 +279,16 @@ def _is_interval(value: str) -> bool:
     return is_number and unit in AGE_UNITS
 
 
-def cancel(channel: Channel, method: BasicCancel) -> None:
-    """What it had may still be settled."""
+async def cancel(channel: Channel, method: BasicCancel) -> None:
+    """What it had may still be settled. What was published before, it still gets, as far as it has
+    room: it may be on its way to the disk."""
+    consumer = channel.consumers.get(method.consumer_tag)
+    if consumer is not None:
+        with suppress(TimeoutError):  # the database is away: nobody is to wait for that
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await has_caught_up(channel.vhost, consumer.cursor.queue_name)
+        if channel.state is not ChannelState.OPEN:
+            return
     consumer = channel.forget(method.consumer_tag)
     if consumer is not None:
         if consumer.cursor.queue_name == channel.reply_queue:

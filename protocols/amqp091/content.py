@@ -6,7 +6,7 @@ same one again and again, so what it says is worked out once and kept by its byt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from struct import Struct
 from struct import error as StructError
@@ -14,7 +14,13 @@ from typing import Final
 
 from protocols.amqp091.codec import decode_short_string, short_string
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.tables import decode_table, encode_fields, encode_table, time_of
+from protocols.amqp091.tables import (
+    decode_table,
+    encode_fields,
+    encode_table,
+    split_fields,
+    time_of,
+)
 
 NAMES: Final = (  # in the order of the wire; the first has flag bit 15
     "content_type",
@@ -35,6 +41,7 @@ NAMES: Final = (  # in the order of the wire; the first has flag bit 15
 OCTETS: Final = frozenset(("delivery_mode", "priority"))
 PERSISTENT: Final = 2
 TRANSIENT: Final = 1
+UNSAID: Final = 0  # by clients that write every property; as much as no mode at all
 MAX_EXPIRATION_MS: Final = 10 * 365 * 86_400_000  # as of a queue's x-message-ttl
 MAX_DELAY_MS: Final = (1 << 32) - 1
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -50,6 +57,7 @@ _HEADERS_FLAG: Final = 1 << 13
 _BEFORE_HEADERS: Final = (1 << 15, 1 << 14)
 
 Contents = dict[str, object]
+NOTHING: Final[Mapping[str, object]] = {}
 
 
 def decode_properties(native: bytes) -> Contents:
@@ -113,10 +121,7 @@ def _encode_property(name: str, value: object) -> bytes:
 def with_headers(native: bytes, extra: Mapping[str, object]) -> bytes:
     """The same properties with more headers; one of that name that is there already gives way."""
     if any(name.encode() in native for name in extra):
-        contents = decode_properties(native)
-        headers = contents.get("headers") or {}
-        assert isinstance(headers, dict)
-        return encode_properties({**contents, "headers": {**headers, **extra}})
+        return amended(native, extra)
     fields = encode_fields(extra)
     flags = _FLAGS.unpack_from(native)[0]
     position = 2
@@ -130,6 +135,53 @@ def with_headers(native: bytes, extra: Mapping[str, object]) -> bytes:
         start, rest = native[:position], position + 4
     table = native[rest : rest + size] + fields
     return start + _SIZE.pack(len(table)) + table + native[rest + size :]
+
+
+def amended(
+    native: bytes,
+    headers: Mapping[str, object] = NOTHING,
+    *,
+    without: Collection[str] = (),
+    **properties: str | None,
+) -> bytes:
+    """The same properties with other or more headers, without some, and with other texts among the
+    properties (None: without it). What stays is not written anew: a header keeps its type."""
+    parts = _parts(native)
+    fields = split_fields(parts.pop("headers", b"    ")[4:])
+    for name in without:
+        fields.pop(name, None)
+    for name, value in headers.items():
+        fields[name] = encode_fields({name: value})
+    if fields:
+        table = b"".join(fields.values())
+        parts["headers"] = _SIZE.pack(len(table)) + table
+    for name, text in properties.items():
+        parts.pop(name, None)
+        if text is not None:
+            parts[name] = short_string(text)
+    flags = sum(1 << 15 - NAMES.index(name) for name in parts)
+    return b"".join((_FLAGS.pack(flags), *(parts[name] for name in NAMES if name in parts)))
+
+
+def _parts(native: bytes) -> dict[str, bytes]:
+    """The properties that are there, by name, each as it was written; `native` is well-formed."""
+    flags = _FLAGS.unpack_from(native)[0]
+    found: dict[str, bytes] = {}
+    position, bit = 2, 1 << 15
+    for name in NAMES:
+        if flags & bit:
+            start = position
+            if name == "headers":
+                position += 4 + _SIZE.unpack_from(native, position)[0]
+            elif name in OCTETS:
+                position += 1
+            elif name == "timestamp":
+                position += 8
+            else:
+                position += 1 + native[position]
+            found[name] = native[start:position]
+        bit >>= 1
+    return found
 
 
 class Facts:
@@ -161,8 +213,7 @@ class Facts:
         # BCC is nobody's business but ours, and who published is for the gateway to say
         secret = [name for name in ("BCC", PUBLISHER) if name in headers]
         if secret:
-            kept = {name: value for name, value in headers.items() if name not in secret}
-            native = encode_properties({**contents, "headers": kept or None})
+            native = amended(native, without=secret)
         self.native = native
         self.is_plain = not (
             self.extra_keys
@@ -189,7 +240,7 @@ def facts_of(native: bytes) -> Facts:
 
 
 def _mode(mode: object) -> object:
-    if mode in (None, TRANSIENT, PERSISTENT):
+    if mode in (None, UNSAID, TRANSIENT, PERSISTENT):
         return mode
     raise Amqp091Error(
         ReplyCode.PRECONDITION_FAILED,

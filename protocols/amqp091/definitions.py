@@ -176,7 +176,7 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
         return
     if method.passive:  # an empty name is that of no queue here, as RabbitMQ reads it
         if not (name.startswith(f"{DIRECT_REPLY_TO}.") and name in vhost.queues):
-            vhost.queue(name, terms.owner)
+            vhost.queue(name, terms.owner).touch()
     else:
         is_ours = not name
         if is_ours:

@@ -11,10 +11,16 @@ from struct import Struct
 from typing import Final
 
 from protocols.amqp091.codec import encode_method, short_string
-from protocols.amqp091.content import decode_properties, encode_properties, with_headers
+from protocols.amqp091.content import (
+    amended,
+    decode_properties,
+    encode_properties,
+    with_headers,
+)
 from protocols.amqp091.frames import BODY, FRAME_END, FRAME_START, HEADER, METHOD, OVERHEAD, frame
 from protocols.amqp091.methods import BasicDeliver, Method
 from protocols.amqp091.properties import fitting, native_of
+from protocols.amqp091.tables import LongInt
 from queue_core.consumers import Delivery
 from queue_core.message import COPIES, Death, Message
 
@@ -94,9 +100,9 @@ def native_for(delivery: Delivery, now: float) -> bytes:
     native = properties_of(message, now)
     extra: dict[str, object] = {}
     if delivery.failures:
-        extra[COUNT_HEADER] = delivery.failures
+        extra[COUNT_HEADER] = LongInt(delivery.failures)
     if not delivery.consumer.cursor.requeues:
-        extra[OFFSET_HEADER] = delivery.offset
+        extra[OFFSET_HEADER] = LongInt(delivery.offset)
     return with_headers(native, extra) if extra else native
 
 
@@ -106,14 +112,11 @@ def properties_of(message: Message, now: float) -> bytes:
     native = native_of(message, now)
     if not message.deaths:
         return native
-    contents = decode_properties(native)
-    expiration = contents.pop("expiration", None)
-    headers = dict(contents.get("headers") or {})  # type: ignore[call-overload]
-    if not message.copies:  # a queue's own dead-letter key has ended them
-        headers.pop(COPIES, None)
-    headers.update(_death_headers(message.deaths, expiration))
-    contents["headers"] = headers
-    return encode_properties(contents)
+    expiration = decode_properties(native).get("expiration")
+    # a queue's own dead-letter key has ended the copies
+    ended = () if message.copies else (COPIES,)
+    headers = _death_headers(message.deaths, expiration)
+    return amended(native, headers, without=ended, expiration=None)
 
 
 def _death_headers(deaths: tuple[Death, ...], expiration: object) -> dict[str, object]:
@@ -134,7 +137,7 @@ def _death_headers(deaths: tuple[Death, ...], expiration: object) -> dict[str, o
 
 def _death_table(death: Death) -> dict[str, object]:
     return {
-        "count": death.count,
+        "count": LongInt(death.count),
         "exchange": death.exchange,
         "queue": death.queue,
         "reason": death.reason,

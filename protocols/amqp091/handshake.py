@@ -94,16 +94,6 @@ class OpenVhost:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateSecret:
-    """Check the new secret of the same user, then call `secret_updated` or `refused`."""
-
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return "UpdateSecret()"
-
-
 def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
     """What we say first."""
     offered = list(mechanisms)

@@ -42,7 +42,6 @@ from protocols.amqp091.handshake import (
     RECEIVED,
     OpenVhost,
     State,
-    UpdateSecret,
     agree,
     capabilities_of,
     login_of,
@@ -95,7 +94,7 @@ _ACK: Final = Struct(">QB")
 _LEAST: Final = FRAME_START.size + 4  # bytes of a method frame before its arguments
 
 
-Command = Begin | Continue | OpenVhost | UpdateSecret | Perform
+Command = Begin | Continue | OpenVhost | Perform
 
 
 class Machine:
@@ -335,7 +334,9 @@ class Machine:
             case ConnectionOpen():
                 return OpenVhost(method.virtual_host)
             case ConnectionUpdateSecret():
-                return UpdateSecret(method.new_secret)
+                # As in RabbitMQ for users of its own: a login here does not expire, so there is
+                # nothing that a new secret could prolong, and it gives no right to anything.
+                self.output.send(0, ConnectionUpdateSecretOk())
             case ConnectionClose():
                 self._end_channels(RELEASED)
                 self.output.send(0, ConnectionCloseOk())
@@ -369,9 +370,6 @@ class Machine:
         self.output.send(0, ConnectionOpenOk())
         self.state = State.OPEN
 
-    def secret_updated(self) -> None:
-        self.output.send(0, ConnectionUpdateSecretOk())
-
     def refused(self, error: CoreError) -> None:
         """The answer to a command of the handshake was no."""
         self._counters.refused_connections += 1
@@ -381,9 +379,8 @@ class Machine:
             self.state = State.CLOSED  # as old clients expect it: without a word
             return
         found = answer(error)
-        # RabbitMQ says 530 for a virtual host, and for a new secret, that is not the user's.
-        is_later = self.state in (State.OPENING, State.OPEN)
-        if is_later and found.code is ReplyCode.ACCESS_REFUSED:
+        # RabbitMQ says 530 for a virtual host that is not the user's.
+        if self.state is State.OPENING and found.code is ReplyCode.ACCESS_REFUSED:
             found = Amqp091Error(ReplyCode.NOT_ALLOWED, found.text)
         self.close(found.code, found.text, self._index)
 

@@ -67,7 +67,6 @@ IMMEDIATE: Final[dict[type[Method], Callable[[Channel, Any], None]]] = {
     BasicRecover: consuming.recover,
     BasicRecoverAsync: consuming.recover_async,
     BasicQos: consuming.set_prefetch,
-    BasicCancel: consuming.cancel,
     BasicCancelOk: _nothing,
     ChannelFlow: consuming.set_flow,
     ChannelFlowOk: _nothing,
@@ -77,6 +76,7 @@ IMMEDIATE: Final[dict[type[Method], Callable[[Channel, Any], None]]] = {
 }
 
 WAITING: Final[dict[type[Method], Callable[[Channel, Any], Awaitable[None]]]] = {
+    BasicCancel: consuming.cancel,
     BasicConsume: consuming.consume,
     BasicGet: consuming.get,
     ExchangeDeclare: definitions.declare_exchange,

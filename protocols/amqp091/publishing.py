@@ -10,12 +10,7 @@ from typing import Final
 
 from protocols.amqp091.channel import MODES, Channel, Work
 from protocols.amqp091.confirms import Confirms
-from protocols.amqp091.content import (
-    DIRECT_REPLY_TO,
-    Facts,
-    decode_properties,
-    encode_properties,
-)
+from protocols.amqp091.content import DIRECT_REPLY_TO, Facts, amended
 from protocols.amqp091.deliveries import whole_message
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.methods import (
@@ -49,9 +44,8 @@ class Target:
     def __init__(self, method: BasicPublish, terms: Terms) -> None:
         if method.immediate:
             raise Amqp091Error(
-                ReplyCode.NOT_IMPLEMENTED,
-                "immediate=true; publish without it, and with a TTL of 0 on the queue",
-            )
+                ReplyCode.NOT_IMPLEMENTED, "immediate=true"
+            )  # in RabbitMQ's words, which clients look for
         self.exchange = method.exchange
         self.key = method.routing_key
         self.mandatory = method.mandatory
@@ -152,7 +146,7 @@ def _confirm_now(
 
 def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
     """Everything that most messages do not have: other keys, an expiry, a transaction, ..."""
-    terms, now = channel.terms, channel.clock()
+    terms = channel.terms
     _check_user(terms, facts)
     native = facts.native
     if facts.wants_direct_reply:
@@ -172,12 +166,11 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
         form=FORM,
         native=native,
         priority=facts.priority,
-        expires_at=None if facts.expiration is None else now + facts.expiration,
-        not_before=None if facts.delay is None else now + facts.delay,
         publisher=terms.identity.name,
     )
+    _start_times(message, facts, channel.clock())
     if channel.work is not None:
-        _publish_in_work(channel, channel.work, target, message, facts.extra_keys)
+        _publish_in_work(channel, channel.work, target, message, facts)
         return
     confirms = channel.confirms
     tag = 0 if confirms is None else confirms.next()
@@ -188,6 +181,13 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
             _confirm_now(channel, confirms, tag, outcome, target, message)
     elif outcome is Published.NOWHERE and target.mandatory:
         channel.output.write(_return(channel, target, message))
+
+
+def _start_times(message: Message, facts: Facts, now: float) -> None:
+    """A message's times begin when it enters its queues: in a transaction, with the commit."""
+    message.not_before = None if facts.delay is None else now + facts.delay
+    if facts.expiration is not None:
+        message.expires_at = (message.not_before or now) + facts.expiration
 
 
 def _fall_back(terms: Terms, *keys: str) -> str:
@@ -213,7 +213,7 @@ def _with_reply_queue(channel: Channel, native: bytes) -> bytes:
             ReplyCode.PRECONDITION_FAILED,
             f"fast reply consumer does not exist: consume from {DIRECT_REPLY_TO} first",
         )
-    return encode_properties({**decode_properties(native), "reply_to": channel.reply_queue})
+    return amended(native, reply_to=channel.reply_queue)
 
 
 def _return(channel: Channel, target: Target, message: Message) -> bytes:
@@ -245,7 +245,7 @@ def select_transactions(channel: Channel, method: TxSelect) -> None:
 
 
 def _publish_in_work(
-    channel: Channel, work: Work, target: Target, message: Message, extra_keys: tuple[str, ...]
+    channel: Channel, work: Work, target: Target, message: Message, facts: Facts
 ) -> None:
     work.size += message.size() + ENTRY_OVERHEAD  # one that fits alone may also be alone
     if work.size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD:
@@ -254,7 +254,9 @@ def _publish_in_work(
             f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "
             "commit earlier",
         )
-    is_routed = work.transaction.publish(message, extra_keys)
+    is_routed = work.transaction.publish(message, facts.extra_keys)
+    if facts.expiration is not None or facts.delay is not None:
+        work.timed.append((message, facts))
     if target.mandatory:
         work.mandatory.append((message, target))
         if not is_routed:
@@ -262,7 +264,9 @@ def _publish_in_work(
 
 
 async def commit(channel: Channel, method: TxCommit) -> None:
-    work = _work(channel)
+    work, now = _work(channel), channel.clock()
+    for message, facts in work.timed:
+        _start_times(message, facts, now)
     stranded = await work.transaction.commit()
     channel.work = Work(channel.vhost.transaction())
     lost = {id(message) for message in (*work.unroutable, *stranded)}

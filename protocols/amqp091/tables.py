@@ -23,6 +23,13 @@ MAX_WHOLE_DIGITS: Final = 10  # of a decimal that 32 bits may hold
 
 Reader = Callable[[bytes, int, int], tuple[object, int]]
 
+
+class LongInt(int):
+    """A number that is written with 64 bits, however small: clients tell the types apart."""
+
+    __slots__ = ()
+
+
 _LONG: Final = Struct(">I")
 _FIRST_SECOND: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND: Final = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
@@ -49,6 +56,19 @@ def encode_fields(table: Mapping[str, object]) -> bytes:
         parts.append(encode_name(name))
         parts.append(_value(value))
     return b"".join(parts)
+
+
+def split_fields(fields: bytes) -> dict[str, bytes]:
+    """The fields of a table's content by name, each as it was written: with name and type."""
+    found: dict[str, bytes] = {}
+    position = 0
+    while position < len(fields):
+        start = position
+        position += 1 + fields[start]
+        name = fields[start + 1 : position].decode()
+        position = _read(fields, position, 0)[1]
+        found[name] = fields[start:position]
+    return found
 
 
 def encode_name(name: str) -> bytes:
@@ -233,6 +253,7 @@ _WRITERS: Final[dict[type, Callable[[object], bytes]]] = {
     str: _write_text,
     bool: lambda value: b"t\1" if value else b"t\0",
     int: _write_int,
+    LongInt: lambda value: _LONG_LONG.pack(b"l", value),
     float: lambda value: _DOUBLE.pack(b"d", value),
     bytes: _write_bytes,
     bytearray: _write_bytes,

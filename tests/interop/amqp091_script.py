@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -58,6 +59,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._buffer = b""
+        self._has_ended = False
 
     @classmethod
     async def login(cls, port: int) -> Peer:
@@ -106,8 +108,9 @@ class Peer:
                 words.append(f"{channel} properties {properties_in_words(payload[12:])}")
             elif kind == BODY:
                 words.append(f"{channel} body {invented_away(payload.decode())}")
-        is_closing = any("ConnectionClose" in word for word in words)
-        if self._reader.at_eof() and not is_closing:
+        self._has_ended = self._has_ended or any("ConnectionClose" in word for word in words)
+        if self._reader.at_eof() and not self._has_ended:
+            self._has_ended = True
             words.append("connection ended")
         return words
 
@@ -166,16 +169,44 @@ def invented_away(text: str) -> str:
     return INVENTED.sub(r"<\1>", text)
 
 
-async def answers_to(script: Script, port: int) -> list[list[str]]:
-    """What the server at that port answers to each step."""
-    peers = [await Peer.login(port), await Peer.login(port)]
-    found: list[list[str]] = []
-    for step in script.steps:
-        peers[step.connection].take(step)
+class Conversation:
+    """One server's side of a script: two connections, and what each step was answered with."""
+
+    def __init__(self, peers: list[Peer]) -> None:
+        self._peers = peers
+
+    @classmethod
+    async def open(cls, port: int) -> Conversation:
+        return cls([await Peer.login(port), await Peer.login(port)])
+
+    async def follow(self, step: Step) -> list[str]:
+        self._peers[step.connection].take(step)
         await asyncio.sleep(step.wait)
-        words = await peers[step.connection].answers()
-        others = await peers[1 - step.connection].answers() if step.echoes else []
-        found.append([*words, *(f"other: {word}" for word in others)])
-    for peer in peers:
-        peer.close()
+        return await self.hear(step)
+
+    async def hear(self, step: Step) -> list[str]:
+        """What else comes; also what a server that is slow today says later."""
+        words = await self._peers[step.connection].answers()
+        others = await self._peers[1 - step.connection].answers() if step.echoes else []
+        return [*words, *(f"other: {word}" for word in others)]
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+
+async def answers_of_both(script: Script, *ports: int) -> list[tuple[list[str], ...]]:
+    """What the servers at those ports answer to each step. Where they differ and should not, the
+    one that has said less may only be slow: both are listened to for a while longer."""
+    sides = [await Conversation.open(port) for port in ports]
+    found: list[tuple[list[str], ...]] = []
+    for step in script.steps:
+        words = await asyncio.gather(*(side.follow(step) for side in sides))
+        deadline = time.monotonic() + PATIENCE
+        while not step.difference and words[0] != words[1] and time.monotonic() < deadline:
+            more = await asyncio.gather(*(side.hear(step) for side in sides))
+            words = [[*before, *later] for before, later in zip(words, more, strict=True)]
+        found.append(tuple(words))
+    for side in sides:
+        side.close()
     return found

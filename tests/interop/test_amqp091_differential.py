@@ -6,21 +6,22 @@ meant to differ, the step says so, they do differ, and the reason is in the conf
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.gateway_process import GatewayProcess
+from tests.interop.amqp091_argument_scripts import ARGUMENT_SCRIPTS
 from tests.interop.amqp091_border_scripts import BORDER_SCRIPTS
 from tests.interop.amqp091_flow_scripts import FLOW_SCRIPTS
-from tests.interop.amqp091_script import Script, answers_to
+from tests.interop.amqp091_script import Script, answers_of_both
 from tests.interop.amqp091_scripts import SCRIPTS
+from tests.interop.amqp091_use_scripts import USE_SCRIPTS
 from tests.interop.rabbitmq_server import rabbitmq
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
-ALL = [*SCRIPTS, *FLOW_SCRIPTS, *BORDER_SCRIPTS]
+ALL = [*SCRIPTS, *FLOW_SCRIPTS, *BORDER_SCRIPTS, *USE_SCRIPTS, *ARGUMENT_SCRIPTS]
 DIFFERENCES = sorted({s.difference for script in ALL for s in script.steps if s.difference})
 
 
@@ -34,10 +35,8 @@ def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 async def test_howdah_answers_as_rabbitmq_does(
     script: Script, rabbitmq_port: int, shared_gateway: GatewayProcess
 ) -> None:
-    theirs, ours = await asyncio.gather(
-        answers_to(script, rabbitmq_port), answers_to(script, shared_gateway.ports["amqp"])
-    )
-    for step, expected, found in zip(script.steps, theirs, ours, strict=True):
+    answers = await answers_of_both(script, rabbitmq_port, shared_gateway.ports["amqp"])
+    for step, (expected, found) in zip(script.steps, answers, strict=True):
         if step.difference:
             assert found != expected, f"{step.method!r}: the difference is gone"
         else:

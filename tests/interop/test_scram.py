@@ -26,11 +26,16 @@ def test_mqtt_js_and_rhea_log_in_by_scram(
     assert ran.stdout.strip() == expected, ran.stderr
 
 
-async def test_aiormq_gives_a_new_secret(shared_gateway: GatewayProcess) -> None:
+async def test_aiormq_gives_a_new_secret_which_changes_nothing(
+    shared_gateway: GatewayProcess,
+) -> None:
+    """As RabbitMQ has it for users of its own: their login does not end, so there is nothing that
+    a secret could prolong."""
     connection = await aiormq.connect(shared_gateway.amqp_url())
     assert isinstance(connection, aiormq.Connection)
     await connection.update_secret("guest", reason="rotated")
     channel = await connection.channel()
     assert await channel.queue_declare("", exclusive=True)
-    with pytest.raises(aiormq.exceptions.ConnectionNotAllowed):
-        await connection.update_secret("wrong", reason="rotated")
+    await connection.update_secret("another", reason="rotated")
+    assert await channel.queue_declare("", exclusive=True)
+    await connection.close()

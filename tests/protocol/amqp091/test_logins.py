@@ -109,11 +109,9 @@ async def test_secure_ok_that_answers_nothing_is_an_error(client: Client) -> Non
     assert (await closed(client))[0] == 504
 
 
-async def test_a_new_secret_that_is_right_keeps_the_connection_and_a_wrong_one_ends_it(
-    client: Client,
-) -> None:
+async def test_a_new_secret_keeps_the_connection_whatever_it_is(client: Client) -> None:
     await log_in(client, ScramClient("guest", "guest"))
     client.send(ConnectionUpdateSecret(b"guest", "rotated"), channel=0)
     assert isinstance(await client.hear(), ConnectionUpdateSecretOk)
-    client.send(ConnectionUpdateSecret(b"wrong", "rotated"), channel=0)
-    assert (await closed(client))[0] == 530
+    client.send(ConnectionUpdateSecret(b"another", "rotated"), channel=0)
+    assert isinstance(await client.hear(), ConnectionUpdateSecretOk)

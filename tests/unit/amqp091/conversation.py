@@ -9,7 +9,7 @@ from protocols.amqp091.content import encode_properties
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.deliveries import CONTENT
 from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
-from protocols.amqp091.handshake import OpenVhost, UpdateSecret
+from protocols.amqp091.handshake import OpenVhost
 from protocols.amqp091.machine import Command, Machine
 from protocols.amqp091.methods import (
     BasicPublish,
@@ -101,10 +101,6 @@ class Conversation:
                     await self._step(command.response)
                 case OpenVhost():
                     machine.opened(await services.vhost(command.name))
-                case UpdateSecret():
-                    credentials = Credentials(PLAIN, "ann", command.secret)
-                    await services.auth.authenticate(credentials, HERE)
-                    machine.secret_updated()
         except CoreError as error:
             machine.refused(error)
 

@@ -46,8 +46,10 @@ from protocols.amqp091.methods import (
     TxSelect,
     TxSelectOk,
 )
+from protocols.amqp091.properties import FORM
 from protocols.amqp091.settings import Settings
 from queue_core.auth import Action
+from queue_core.message import Message
 from tests.unit.amqp091.conversation import (
     GREETING,
     PLAIN_PROPERTIES,
@@ -56,6 +58,7 @@ from tests.unit.amqp091.conversation import (
     closes,
     published,
 )
+from tests.unit.fake_services import FakeServices
 
 # --- publishing
 
@@ -90,6 +93,15 @@ def confirmed(heard: list[object]) -> dict[int, bool]:
         elif isinstance(each, BasicNack):
             told[each.delivery_tag] = False
     return told
+
+
+async def test_a_copy_that_falls_back_to_a_topic_needs_the_right_to_it() -> None:
+    """No queue has one of the names, so each key is a topic, which a rule may forbid."""
+    talk = await Conversation().open()
+    talk.services.rules.forbidden_to.add(("ann", Action.WRITE, "amq.topic", "orders.a"))
+    (closed,) = await talk.say(published("sensors.a", headers={"CC": ["orders.a"]}))
+    assert isinstance(closed, ChannelClose)
+    assert (closed.reply_code, closed.class_id) == (403, 60)
 
 
 FULL = {"x-max-length": 3, "x-overflow": "reject-publish"}
@@ -153,19 +165,42 @@ async def test_a_body_is_delivered_in_frames_that_the_client_can_take() -> None:
     assert [len(each) for each in bodies] == [4088, 4088, 1824]
 
 
-async def test_headers_that_no_frame_of_the_client_holds_are_left_out_and_said_so() -> None:
-    services = anns_gateway()
-    publisher, reader = await Conversation(services).open(), Conversation(services)
+async def reader_with_small_frames(services: FakeServices) -> Conversation:
+    reader = Conversation(services)
     await reader.say(PROTOCOL_HEADER, method_frame(0, GREETING))
     await reader.say(ConnectionTuneOk(0, 4096, 0), ConnectionOpen("/"), channel=0)
     await reader.say(ChannelOpen(), QueueDeclare(0, "q"), BasicConsume(0, "q", "c"))
-    await publisher.say(published("q", b"body", headers={"h": "x" * 5000}, type="t") * 2)
-    expected = encode_properties({"headers": {"x-headers-too-large": 5015}, "type": "t"})
+    return reader
+
+
+async def test_headers_arrive_whole_whatever_frames_the_client_wanted() -> None:
+    """As in RabbitMQ: they cannot be divided, and a client is worse off without them."""
+    services = anns_gateway()
+    publisher, reader = (
+        await Conversation(services).open(),
+        await reader_with_small_frames(services),
+    )
+    headers = {"h": "x" * 5000}
+    await publisher.say(published("q", b"body", headers=headers, type="t") * 2)
+    expected = encode_properties({"headers": headers, "type": "t"})
     assert reader.heard()[1::3] == [expected, expected]
 
 
+async def test_headers_that_no_publisher_of_the_protocol_can_send_are_left_out_and_said_so() -> (
+    None
+):
+    services = anns_gateway()
+    reader = await reader_with_small_frames(services)
+    native = encode_properties({"headers": {"h": "x" * 140_000}, "type": "t"})
+    vhost = await services.vhost("/")
+    vhost.publish(Message(b"body", "", "q", form=FORM, native=native))
+    expected = encode_properties({"headers": {"x-headers-too-large": len(native)}, "type": "t"})
+    assert reader.heard()[1] == expected
+
+
 async def test_messages_that_are_half_here_have_a_bound() -> None:
-    talk = await Conversation(settings=Settings(max_message_size=1000)).open()
+    settings = Settings(max_message_size=1000, max_partial_size=4000)
+    talk = await Conversation(settings=settings).open()
     for number in range(2, 8):
         await talk.say(ChannelOpen(), channel=number)
     half = published("q", bytes(1000), step=999, channel=1)[:-9]

@@ -134,8 +134,13 @@ def test_what_is_no_text_is_no_key() -> None:
     assert facts(headers={"CC": ["a", 1, b"\xff"]}).extra_keys == ("a",)
 
 
-@pytest.mark.parametrize("mode", [0, 3, 255])
-def test_a_delivery_mode_is_one_or_two(mode: int) -> None:
+def test_delivery_mode_0_is_transient_as_none_is() -> None:
+    assert not facts(delivery_mode=0).durable
+    assert facts(delivery_mode=2).durable
+
+
+@pytest.mark.parametrize("mode", [3, 255])
+def test_a_delivery_mode_is_none_one_or_two(mode: int) -> None:
     with pytest.raises(Amqp091Error, match=f"invalid delivery mode {mode}"):
         facts(delivery_mode=mode)
 

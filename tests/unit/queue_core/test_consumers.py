@@ -142,3 +142,39 @@ def test_what_comes_back_to_several_queues_is_there_before_their_window_opens() 
     scenes[1].arrive(3)
     settle([*first.open, *second.open], RELEASED)
     assert (first.offsets[:1], second.offsets[:2]) == ([0], [0, 0])
+
+
+def test_a_shared_window_goes_round_whatever_queue_a_consumer_has() -> None:
+    scenes, window = [Scene(), Scene(), Scene()], SharedCredit(1)
+    baskets = [scene.consume(shared=window)[0] for scene in scenes]
+    for scene in scenes:
+        scene.arrive(30)
+    for _ in range(28):
+        settle([each for basket in baskets for each in basket.open], ACCEPTED)
+    counts = [len(basket.offsets) for basket in baskets]
+    assert sum(counts) == 29
+    assert max(counts) - min(counts) <= 2  # the first one had its turn before others came
+
+
+def test_a_shared_window_goes_round_among_the_consumers_of_one_queue() -> None:
+    scene, window = Scene(), SharedCredit(1)
+    first, second = (scene.consume(shared=window)[0] for _ in range(2))
+    scene.arrive(9)
+    for _ in range(5):
+        settle([*first.open, *second.open], ACCEPTED)
+    assert (first.offsets, second.offsets) == ([0, 2, 4], [1, 3, 5])
+
+
+def test_a_full_window_holds_back_a_consumer_that_settles_on_delivery_and_costs_it_nothing() -> (
+    None
+):
+    scenes, window = [Scene(), Scene()], SharedCredit(1)
+    acks, _ = scenes[0].consume(shared=window)
+    free, _ = scenes[1].consume(shared=window, auto_settle=True)
+    scenes[1].arrive(2)
+    assert (free.offsets, window.free) == ([0, 1], 1)
+    scenes[0].arrive(1)
+    scenes[1].arrive(2)
+    assert free.offsets == [0, 1]
+    settle(acks.open, ACCEPTED)
+    assert (free.offsets, window.free) == ([0, 1, 2, 3], 1)
