@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from gateway.connections import Connection
+from protocols.farewell import part
 from queue_core.auth import Peer
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class AmqpPort(asyncio.Protocol):
             if header in self._protocols:
                 self._transport.write(header)
                 break
-        self._transport.close()
+        part(self._transport)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
