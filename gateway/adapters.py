@@ -15,6 +15,7 @@ from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
 from gateway.config import Config
 from gateway.connections import Connections
 from gateway.listeners import ProtocolFactory
+from gateway.machine_memory import default_mark
 from protocols.amqp091 import connection as amqp091
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.properties import FORM as AMQP_091_FORM
@@ -30,6 +31,7 @@ from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.bindings import BindingLimits
 from queue_core.manager import Manager, ManagerSettings
+from queue_core.memory import MemorySettings
 from queue_core.retained import RetainedSettings
 from queue_core.session import SessionSettings
 from queue_core.store.database import StoreSettings
@@ -43,11 +45,28 @@ STOP_SECONDS = 10.0
 FORMS = (*MQTT_FORMS, AMQP_091_FORM, AMQP_10_FORM)
 
 
+# What queues in memory and caches may take of the high-water mark at most: what stays there for
+# good must leave room for what comes and goes, or publishers would wait for ever.
+EPHEMERAL_SHARE = 2
+CACHE_SHARE = 8
+
+
+def memory_settings(config: Config) -> MemorySettings:
+    chosen = config.memory
+    return MemorySettings(
+        mark=chosen.high_watermark or default_mark(),
+        partial_timeout=chosen.partial_timeout,
+        unread_timeout=chosen.unread_timeout,
+        grace=chosen.grace,
+    )
+
+
 def manager_settings(config: Config) -> ManagerSettings:
-    storage = config.storage
+    storage, memory = config.storage, memory_settings(config)
     return ManagerSettings(
-        cache_bytes=storage.cache_bytes,
-        ephemeral_bytes=storage.ephemeral_bytes,
+        cache_bytes=min(storage.cache_bytes, memory.mark // CACHE_SHARE),
+        ephemeral_bytes=min(storage.ephemeral_bytes, memory.mark // EPHEMERAL_SHARE),
+        memory=memory,
         dedup_ids=storage.max_dedup_ids,
         poll_interval=storage.outbox_poll_interval,
         bindings=BindingLimits(
@@ -70,7 +89,7 @@ def manager_settings(config: Config) -> ManagerSettings:
             retained=RetainedSettings(
                 max_topics=config.retained.max_topics,
                 max_bytes=config.retained.max_bytes,
-                cache_bytes=config.retained.cache_bytes,
+                cache_bytes=min(config.retained.cache_bytes, memory.mark // CACHE_SHARE),
             ),
         ),
     )
@@ -139,7 +158,14 @@ def mqtt_settings(config: Config) -> MqttSettings:
         max_topic_levels=config.broker.max_topic_levels,
         certificate_login=config.auth.mqtt_certificate_login,
         path=listener.path if listener is not None else "/mqtt",
+        write_buffer_bytes=config.broker.max_unsent_size,
     )
+
+
+def most_transactions(config: Config) -> int:
+    """What the open transactions of one connection may hold: one of the largest always fits."""
+    broker = config.broker
+    return max(broker.max_connection_transactions, broker.max_transaction_size)
 
 
 def amqp091_settings(config: Config) -> Amqp091Settings:
@@ -147,6 +173,9 @@ def amqp091_settings(config: Config) -> Amqp091Settings:
         strict=config.amqp091.strict,
         max_message_size=config.broker.max_message_size,
         max_transaction_size=config.broker.max_transaction_size,
+        max_connection_transactions=most_transactions(config),
+        max_partial_size=max(config.amqp091.max_partial_size, config.broker.max_message_size),
+        max_unsent_size=config.broker.max_unsent_size,
     )
 
 
@@ -159,4 +188,6 @@ def amqp10_settings(config: Config) -> Amqp10Settings:
         max_links=chosen.max_links,
         max_partial_size=chosen.max_partial_size,
         max_transaction_size=config.broker.max_transaction_size,
+        max_connection_transactions=most_transactions(config),
+        max_unsent_size=config.broker.max_unsent_size,
     )

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Meta
 
-from gateway.config_reader import read_config
+from gateway.config_memory import Memory
+from gateway.config_reader import read_config, with_least
+from gateway.config_section import Section
 from gateway.config_source import ConfigError
 from gateway.quantities import Duration, Size
 
@@ -24,15 +25,17 @@ __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 KIB, MIB = 1024, 1024 * 1024
 LONGEST_KEEP_ALIVE: Final = 65_535  # seconds; MQTT writes it in two bytes
 # AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
+# Keys of buffers that have to hold at least one message, whatever its size.
+HOLD_A_MESSAGE: Final = {
+    "storage": ("write_buffer_bytes", "cache_bytes", "segment_bytes", "ephemeral_bytes"),
+    "broker": ("max_transaction_size",),
+    "amqp10": ("max_partial_size",),
+}
 LONGEST_IDLE: Final = Duration(24 * 86_400)
 # PostgreSQL takes a value of up to 1 GB in a statement of up to 1 GB, and hangs up on more.
 LARGEST_MESSAGE: Final = Size(512 * MIB)
 # A host, or an IPv6 address in brackets, and a port; what has a colon too much is no host.
 _PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(?::(\d{1,5}))?", re.ASCII)
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of keys; none that is not honoured, none that may be misspelt."""
 
 
 class Database(Section, frozen=True, kw_only=True):
@@ -70,7 +73,7 @@ class Postgres(Section, frozen=True, kw_only=True):
     settings: Annotated[
         dict[str, str | int | float | bool],
         Meta(description="settings of the server, such as shared_buffers: 1GB"),
-    ] = {}
+    ] = {}  # noqa: RUF012 - msgspec copies it
 
 
 class Tls(Section, frozen=True, kw_only=True):
@@ -199,6 +202,20 @@ class Broker(Section, frozen=True, kw_only=True):
             description="what one AMQP transaction may hold until it is committed",
         ),
     ] = Size(64 * MIB)
+    max_connection_transactions: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(KIB)},
+            description="what the open AMQP transactions of one connection may hold together",
+        ),
+    ] = Size(128 * MIB)
+    max_unsent_size: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(64 * KIB)},
+            description="unread output of one client, above which it gets no more and is not read",
+        ),
+    ] = Size(4 * MIB)
     max_qos: Annotated[int, Meta(ge=0, le=2, description="highest MQTT QoS granted")] = 2
     async_fan_out: Annotated[
         bool,
@@ -350,6 +367,13 @@ class Amqp091(Section, frozen=True, kw_only=True):
             "arguments of queues, exchanges, bindings and consumers that have no effect here"
         ),
     ] = False
+    max_partial_size: Annotated[
+        Size,
+        Meta(
+            extra={"min": Size(KIB)},
+            description="messages of one connection that have come in part, together",
+        ),
+    ] = Size(64 * MIB)
 
 
 class Storage(Section, frozen=True, kw_only=True):
@@ -411,12 +435,15 @@ class Config(Section, frozen=True, kw_only=True):
     amqp091: Amqp091 = Amqp091()
     amqp10: Amqp10 = Amqp10()
     storage: Storage = Storage()
+    memory: Memory = Memory()
     log: Log = Log()
 
 
 def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     """The file with the environment laid over it, checked as a whole."""
     config = read_config(Config, path, environ)
+    # who wants larger messages needs to say so once
+    config = with_least(config, HOLD_A_MESSAGE, config.broker.max_message_size)
     problems = [
         *_database_problems(config),
         *_listener_problems(config.listeners),
@@ -505,15 +532,16 @@ def _broker_problems(config: Config) -> list[str]:
             f"mqtt.max_keep_alive: expected whole seconds up to {LONGEST_KEEP_ALIVE}s, "
             f"got {keep_alive}"
         )
-    broker, storage = config.broker, config.storage
+    broker = config.broker
     if broker.fan_out_workers and not broker.async_fan_out:
         problems.append("broker.fan_out_workers: needs async_fan_out: true")
     held = {
-        f"storage.{name}": getattr(storage, name)
-        for name in ("write_buffer_bytes", "cache_bytes", "segment_bytes", "ephemeral_bytes")
+        f"{section}.{name}": getattr(getattr(config, section), name)
+        for section, names in HOLD_A_MESSAGE.items()
+        for name in names
     }
-    held["broker.max_transaction_size"] = broker.max_transaction_size
-    held["amqp10.max_partial_size"] = config.amqp10.max_partial_size
+    if config.memory.high_watermark is not None:
+        held["memory.high_watermark"] = config.memory.high_watermark
     for key, size in held.items():
         if size < broker.max_message_size:
             problems.append(

@@ -40,6 +40,18 @@ def read_config(schema: type[Section], path: Path | None, environ: Mapping[str, 
     return config
 
 
+def with_least(config: Section, keys: Mapping[str, tuple[str, ...]], least: object) -> Section:
+    """The same configuration, in which each of these keys, by section, that has its default has no
+    less than that."""
+    raised = {}
+    for section, names in keys.items():
+        chosen = getattr(config, section)
+        default = type(chosen)()
+        small = {n: least for n in names if getattr(chosen, n) == getattr(default, n) < least}
+        raised[section] = msgspec.structs.replace(chosen, **small)
+    return msgspec.structs.replace(config, **raised)
+
+
 def all_keys(schema: type[msgspec.Struct], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Field]]:
     """Every key with its path, sections before their own keys."""
     for field in fields_of(schema):

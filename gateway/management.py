@@ -83,7 +83,12 @@ async def live(request: web.Request) -> web.Response:
 
 async def ready(request: web.Request) -> web.Response:
     """Durable messages can be stored at this moment."""
-    if request.app[MANAGER].is_ready:
+    manager = request.app[MANAGER]
+    if manager.memory.is_short:
+        used, mark = manager.memory.used >> 20, manager.memory.mark >> 20
+        reason = f"memory is short ({used} of {mark} MiB): publishers wait, consumers do not"
+        return _json({"status": "not ready", "reason": reason}, 503)
+    if manager.is_ready:
         return _json({"status": "ready"})
     reason = "the database is out of reach or does not keep up; durable publishes wait for it"
     return _json({"status": "not ready", "reason": reason}, 503)

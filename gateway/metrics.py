@@ -100,12 +100,20 @@ AMQP_10_COUNTERS: Final = {
     "held_readers": "Times that one was not read: it did not read its answers.",
     "bugs": "Connections ended by a bug of the gateway; the log has it.",
 }
+MEMORY_COUNTERS: Final = {
+    "alarms": "Times that memory became short.",
+    "held_publishers": "Times that a publisher was not read because memory was short.",
+    "stalled_messages": "Connections ended: an unfinished message did not go on.",
+    "unread_connections": "Connections ended: the client did not read what waited for it.",
+    "relieved_connections": "Connections ended: they held most while memory was short.",
+}
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
 DESCRIPTIONS: Final = {
     "": COUNTERS,
     "mqtt": MQTT_COUNTERS,
     "amqp091": AMQP_091_COUNTERS,
     "amqp10": AMQP_10_COUNTERS,
+    "memory": MEMORY_COUNTERS,
     "tls": TLS_COUNTERS,
 }
 
@@ -129,7 +137,25 @@ class GatewayCollector(Collector):
             "1 while durable messages can be stored.",
             value=float(self._manager.is_ready),
         )
+        yield from self._memory()
         yield from self._queues()
+
+    def _memory(self) -> Iterator[Metric]:
+        memory = self._manager.memory
+        used = GaugeMetricFamily(
+            "howdah_memory_bytes", "What clients make the gateway hold, by kind.", labels=["kind"]
+        )
+        for kind, size in memory.kinds().items():
+            used.add_metric([kind], size)
+        yield used
+        yield GaugeMetricFamily(
+            "howdah_memory_high_watermark_bytes", "Above it publishers wait.", value=memory.mark
+        )
+        yield GaugeMetricFamily(
+            "howdah_memory_alarm",
+            "1 while memory is short and publishers wait.",
+            value=float(memory.is_short),
+        )
 
     def _counters(self) -> Iterator[Metric]:
         for prefix, counters in self._counted.items():

@@ -19,6 +19,7 @@ from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
 from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
+from gateway.machine_memory import give_back, keep_large_blocks_apart
 from gateway.management import management_factory
 from gateway.tls import require_certificates
 from queue_core.errors import StoreUnavailable
@@ -37,6 +38,7 @@ GOODBYE = "the gateway is shutting down"
 
 async def run_gateway(config: Config) -> int:
     """Run until SIGTERM or SIGINT, then drain."""
+    keep_large_blocks_apart()
     _allow_many_files()
     running = asyncio.create_task(_run_anew(config), name="gateway")
     _stop_on_signals(running)
@@ -75,7 +77,11 @@ async def _run(config: Config) -> None:
         url = await stack.enter_async_context(open_database(config))
         async with reaching(url):
             manager = await Manager.open(
-                url, forms=FORMS, settings=manager_settings(config), policy=config.auth
+                url,
+                forms=FORMS,
+                settings=manager_settings(config),
+                policy=config.auth,
+                give_back=give_back,
             )
         stack.push_async_callback(_close, manager)
 
@@ -96,7 +102,7 @@ async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> No
     connections = Connections()
     adapters = Adapters(config, manager, connections)
     tls_counters = TlsCounters()
-    counters = {"": manager.counters, "tls": tls_counters, **adapters.counters}
+    counters = {"": manager.counters, "memory": manager.memory.counters, "tls": tls_counters, **adapters.counters}
     management = management_factory(manager, connections, counters)
     factories = {**adapters.factories, "management": await stack.enter_async_context(management)}
     adapters.start()

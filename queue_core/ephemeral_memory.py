@@ -27,7 +27,7 @@ class Held(Protocol):
 
 
 class EphemeralMemory:
-    __slots__ = ("_clock", "_count_again_at", "_is_told", "_queues", "_used", "limit")
+    __slots__ = ("_clock", "_count_again_at", "_counted", "_is_told", "_queues", "_used", "limit")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class EphemeralMemory:
         self._clock = clock
         self._queues = queues
         self._used = 0  # at most so much
+        self._counted = 0  # and that much was really there, when they were counted last
         self._count_again_at = 0.0
         self._is_told = False
 
@@ -49,12 +50,23 @@ class EphemeralMemory:
     def is_full(self) -> bool:
         if self._used < self.limit:
             return False
+        self._count()
+        return self._used >= self.limit
+
+    def used(self, *, exactly: bool = False) -> int:
+        """Bytes that all of them hold; at most so much, where it need not be exact. They are
+        counted when enough came in since the last time to make a difference. Never more than the
+        limit: a message in many queues counts in each of them, and is there once."""
+        if exactly or self._used - self._counted > self.limit // 8:
+            self._count()
+        return min(self._used, self.limit)
+
+    def _count(self) -> None:
         now = self._clock()
         if now >= self._count_again_at:
             self._count_again_at = now + PAUSE
-            self._used = sum(queue.memory() for queue in self._queues())
+            self._used = self._counted = sum(queue.memory() for queue in self._queues())
             self._tell()
-        return self._used >= self.limit
 
     def _tell(self) -> None:
         is_full = self._used >= self.limit

@@ -22,6 +22,8 @@ from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
+from queue_core.memory import PAUSE as LOOK_PAUSE
+from queue_core.memory import Memory, MemorySettings
 from queue_core.message import TOPIC_EXCHANGE, Form
 from queue_core.queues import EphemeralQueue, House
 from queue_core.ready import Budget
@@ -47,6 +49,7 @@ class ManagerSettings:
     cache_bytes: int = 32 * 1024 * 1024  # messages of stored queues kept in memory
     ephemeral_bytes: int = MOST_BYTES  # of queues in memory together
     dedup_ids: int = MOST_IDS  # that deduplication windows may hold together
+    memory: MemorySettings = field(default_factory=MemorySettings)
     poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
     upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
     bindings: BindingLimits = field(default_factory=BindingLimits)
@@ -80,6 +83,7 @@ class Manager:
         settings: ManagerSettings | None = None,
         policy: Policy | None = None,
         clock: Callable[[], float] = time.time,
+        give_back: Callable[[], object] | None = None,
     ) -> None:
         self.settings = settings or ManagerSettings()
         self.clock = clock
@@ -90,7 +94,10 @@ class Manager:
         self._policy = policy or LoopbackOnly()
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
-        self._memory = EphemeralMemory(self.settings.ephemeral_bytes, clock, self._ephemeral_queues)
+        self._ephemeral = EphemeralMemory(
+            self.settings.ephemeral_bytes, clock, self._ephemeral_queues
+        )
+        self.memory = Memory(self.settings.memory, give_back, time.monotonic())
         self._database = Database(
             url,
             f"{socket.gethostname()} (pid {getpid()})",
@@ -119,10 +126,13 @@ class Manager:
         settings: ManagerSettings | None = None,
         policy: Policy | None = None,
         clock: Callable[[], float] = time.time,
+        give_back: Callable[[], object] | None = None,
     ) -> Manager:
         """Takes the database and everything in it. Raises DatabaseInUse, or what PostgreSQL
         says."""
-        manager = cls(url, forms=forms, settings=settings, policy=policy, clock=clock)
+        manager = cls(
+            url, forms=forms, settings=settings, policy=policy, clock=clock, give_back=give_back
+        )
         try:
             await manager._start()
         except BaseException:
@@ -164,7 +174,8 @@ class Manager:
     def is_ready(self) -> bool:
         """Whether durable messages can be stored at this moment."""
         is_reached = self._database.is_reached and self.writer.is_connected
-        return is_reached and not (self.writer.is_congested or self.writer.is_waiting)
+        is_held_up = self.writer.is_congested or self.writer.is_waiting or self.memory.is_short
+        return is_reached and not is_held_up
 
     # --- life
 
@@ -190,8 +201,14 @@ class Manager:
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
         await self.sessions.recover(generation)
         self.agenda.on_earlier = self._agenda_moved.set
+        self.memory.sources.update(
+            ephemeral_queues=lambda: self._ephemeral.used(exactly=self.memory.is_short),
+            cached_messages=lambda: self._budget.used,
+            write_buffer=lambda: self.writer.held_bytes,
+            retained_cache=lambda: self.sessions.retained.cached_bytes,
+        )
         rights = RightsListener(self._url, self.refresh_rights, self._woken.set)
-        works = (self._run_agenda(), self._run_polls(), self._run_upkeep())
+        works = (self._run_agenda(), self._run_polls(), self._run_upkeep(), self._run_memory())
         for work in (*works, rights.run()):
             self._tasks.append(asyncio.create_task(work))
 
@@ -244,7 +261,7 @@ class Manager:
                 self.writer,
                 asyncio.get_running_loop().call_soon,
                 self._ids,
-                self._memory,
+                self._ephemeral,
             )
 
         database = self._database
@@ -305,6 +322,14 @@ class Manager:
             await asyncio.sleep(self.settings.upkeep_interval)
             await self._guarded(self._database.keep_up)
             await self._guarded(self.refresh_rights)  # in case that nobody said a word
+
+    async def _run_memory(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_PAUSE)
+            try:
+                self.memory.look(time.monotonic())
+            except Exception:
+                log.exception("the look at memory failed; it goes on")
 
     async def _guarded(self, work: Callable[[], Awaitable[int | None]]) -> int | None:
         """A database that is away is the writer's news, not ours."""

@@ -212,7 +212,7 @@ class Retained:
         self._numbers = count(1)
         self._is_clearing = False
         self._cache: OrderedDict[tuple[str, str], Kept] = OrderedDict()
-        self._cached_bytes = 0
+        self.cached_bytes = 0
         self._sweep: Appointment | None = None
         self._swept: Iterator[tuple[str, Node]] | None = None
 
@@ -386,15 +386,15 @@ class Retained:
             return
         self._uncache(vhost, topic)
         self._cache[vhost, topic] = kept
-        self._cached_bytes += size + CACHED_OVERHEAD
-        while self._cached_bytes > self._settings.cache_bytes:
+        self.cached_bytes += size + CACHED_OVERHEAD
+        while self.cached_bytes > self._settings.cache_bytes:
             _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= oldest.message.size() + CACHED_OVERHEAD
+            self.cached_bytes -= oldest.message.size() + CACHED_OVERHEAD
 
     def _uncache(self, vhost: str, topic: str) -> None:
         kept = self._cache.pop((vhost, topic), None)
         if kept is not None:
-            self._cached_bytes -= kept.message.size() + CACHED_OVERHEAD
+            self.cached_bytes -= kept.message.size() + CACHED_OVERHEAD
 
     # --- expiry
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,6 +193,12 @@ class GatewayProcess:
 
     def http_url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.ports['management']}{path}"
+
+    def metric(self, name: str) -> float:
+        """The sum of its samples."""
+        with urllib.request.urlopen(self.http_url("/metrics")) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
     def amqp_url(self, user: str = "guest", password: str = "guest", vhost: str = "%2F") -> str:
         return f"amqp://{user}:{password}@127.0.0.1:{self.ports['amqp']}/{vhost}"

@@ -207,6 +207,7 @@ class Channel:
             self.state = ChannelState.CLOSED
         self.arrival = None
         if self.work is not None:
+            self.terms.transactions.remove(self.work.size)
             self.work.transaction.rollback()
             self.unacked.update(self.work.acked)
             self.work = None

@@ -22,9 +22,12 @@ from protocols.amqp091.methods import BasicDeliver, Method
 from protocols.amqp091.properties import fitting, native_of
 from protocols.amqp091.tables import LongInt
 from queue_core.consumers import Delivery
+from queue_core.memory import Piece
 from queue_core.message import COPIES, Death, Message
 
 log = logging.getLogger(__name__)
+
+END: Final = FRAME_END.to_bytes()
 
 BASIC: Final = 60
 CONTENT: Final = Struct(">HHQ")  # class, weight, size of the body
@@ -33,6 +36,7 @@ TAG: Final = Struct(">QB")
 HEADER_REST: Final = Struct(">IHHQ")  # payload size, class, weight, size of the body
 BODY_START: Final = Struct(">BBHI")  # end of the frame before, kind, channel, size
 
+LARGEST_HEADERS: Final = 131_072  # bytes of properties: as large as the frames that are offered
 TOO_LARGE: Final = "x-headers-too-large"  # with their size, in place of headers
 OFFSET_HEADER: Final = "x-stream-offset"
 COUNT_HEADER: Final = "x-delivery-count"
@@ -66,22 +70,25 @@ class Envelope:
         self.native, self.length = native, length
 
 
-def content_frames(channel: int, native: bytes, body: bytes, frame_max: int) -> bytes:
-    """A content header, and the body in as many frames as it needs."""
+def content_frames(channel: int, native: bytes, body: bytes, frame_max: int) -> list[Piece]:
+    """A content header, and the body in as many frames as it needs. The body is not copied: many
+    consumers may get the same."""
     step = frame_max - OVERHEAD
-    if CONTENT.size + len(native) > step:
-        native = without_headers(native, step)
-    parts = [frame(HEADER, channel, CONTENT.pack(BASIC, 0, len(body)) + native)]
-    parts += [
-        frame(BODY, channel, body[start : start + step]) for start in range(0, len(body), step)
-    ]
-    return b"".join(parts)
+    if len(native) > LARGEST_HEADERS:
+        native = without_headers(native)
+    pieces: list[Piece] = [frame(HEADER, channel, CONTENT.pack(BASIC, 0, len(body)) + native)]
+    whole = memoryview(body)
+    for start in range(0, len(body), step):
+        part = whole[start : start + step]
+        pieces += (FRAME_START.pack(BODY, channel, len(part)), part, END)
+    return pieces
 
 
-def without_headers(native: bytes, limit: int) -> bytes:
-    """A content header is one frame, however large the headers: a client that negotiated less than
-    they need gets the message, and a header that says what it cannot have."""
-    log.warning("headers of %d bytes do not fit into a frame of %d: left out", len(native), limit)
+def without_headers(native: bytes) -> bytes:
+    """A content header is one frame, however large the headers, and may go beyond frame_max, as in
+    RabbitMQ. Beyond what any publisher of this protocol can send (other protocols' can), a client
+    gets the message, and a header that says what it cannot have."""
+    log.warning("headers of %d bytes do not fit into any frame: left out", len(native))
     contents = decode_properties(native)
     return encode_properties({**contents, "headers": {TOO_LARGE: len(native)}})
 
@@ -91,7 +98,7 @@ def whole_message(
 ) -> bytes:
     """A method with its content: the general way."""
     head = frame(METHOD, channel, encode_method(method))
-    return head + content_frames(channel, native, body, frame_max)
+    return b"".join((head, *content_frames(channel, native, body, frame_max)))
 
 
 def native_for(delivery: Delivery, now: float) -> bytes:

@@ -71,6 +71,7 @@ from protocols.amqp091.methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
+from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.operations import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.output import Output
 from protocols.amqp091.publishing import Target, publish, publish_run
@@ -127,7 +128,7 @@ class Machine:
         self._is_waiting = False  # for a command to be carried out
         self._number = 0  # the channel in hand, for errors
         self._index = 0  # and the method
-        self._arrivals = Arrivals(settings.max_message_size)
+        self.arrivals = Arrivals(settings)
         self._acked: list[Delivery] = []  # settled together, a chunk at a time
         self._targets: dict[bytes, Target] = {}
         self._stamp: Stamp | None = None
@@ -362,6 +363,7 @@ class Machine:
             capabilities=self._capabilities,
             clock=self._services.clock,
             output=self.output,
+            transactions=OpenTransactions(self._settings.max_connection_transactions),
             counters=self._counters,
             owner=self._owner,
             fail=self._fail_from_outside,
@@ -498,9 +500,9 @@ class Machine:
         if channel.state is ChannelState.CLOSING:
             return
         self._index = 0 if channel.arrival is None else BasicPublish.index
-        arrival = self._arrivals.take(channel.arrival, frame.kind, payload)
+        arrival = self.arrivals.take(channel.arrival, frame.kind, payload)
         if arrival.is_complete():
-            self._arrivals.end(channel)
+            self.arrivals.end(channel)
             assert arrival.native is not None
             facts = facts_of(arrival.native)
             publish(channel, arrival.target, facts, b"".join(arrival.chunks))
@@ -527,7 +529,7 @@ class Machine:
             self.close(error.code, error.text, self._index)
             return
         self._counters.channel_errors += 1
-        self._arrivals.end(channel)
+        self.arrivals.end(channel)
         channel.fail(error, self._index)
         self._settle_acked()
         channel.release(RELEASED)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp091.codec import method_frame
 from protocols.amqp091.methods import Method
+from queue_core.memory import Piece
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel
@@ -21,7 +22,7 @@ class Output:
     __slots__ = ("_on_full", "_wake", "confirming", "is_blocked", "pieces", "size")
 
     def __init__(self, wake: Callable[[], None], on_full: Callable[[], None]) -> None:
-        self.pieces: list[bytes] = []
+        self.pieces: list[Piece] = []
         self.size = 0  # bytes in large pieces; small ones are not worth counting
         self.confirming: list[Channel] = []  # those with confirms to tell
         self.is_blocked = False  # the socket is full: consumers wait
@@ -53,11 +54,14 @@ class Output:
 
     def take(self) -> bytes:
         """Everything since the last time."""
+        data, _ = self.take_pieces()
+        return data
+
+    def take_pieces(self) -> tuple[bytes, list[Piece]]:
+        """The same, and the pieces that it was made of."""
         pieces = self.pieces
         if self.confirming:
             pieces.extend([channel.take_confirms() for channel in self.confirming])
             self.confirming.clear()
-        data = b"".join(pieces)
-        pieces.clear()
-        self.size = 0
-        return data
+        self.pieces, self.size = [], 0
+        return b"".join(pieces), pieces

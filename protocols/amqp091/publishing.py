@@ -247,13 +247,15 @@ def select_transactions(channel: Channel, method: TxSelect) -> None:
 def _publish_in_work(
     channel: Channel, work: Work, target: Target, message: Message, facts: Facts
 ) -> None:
-    work.size += message.size() + ENTRY_OVERHEAD  # one that fits alone may also be alone
-    if work.size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD:
+    size = message.size() + ENTRY_OVERHEAD  # one that fits alone may also be alone
+    if work.size + size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD:
         raise Amqp091Error(
             ReplyCode.PRECONDITION_FAILED,
             f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "
             "commit earlier",
         )
+    channel.terms.transactions.add(size)
+    work.size += size
     is_routed = work.transaction.publish(message, facts.extra_keys)
     if facts.expiration is not None or facts.delay is not None:
         work.timed.append((message, facts))
@@ -268,7 +270,9 @@ async def commit(channel: Channel, method: TxCommit) -> None:
     for message, facts in work.timed:
         _start_times(message, facts, now)
     stranded = await work.transaction.commit()
-    channel.work = Work(channel.vhost.transaction())
+    if channel.work is not work:  # the channel ended meanwhile
+        return
+    _begin_again(channel, work)
     lost = {id(message) for message in (*work.unroutable, *stranded)}
     for message, target in work.mandatory:
         if id(message) in lost:
@@ -280,8 +284,13 @@ def rollback(channel: Channel, method: TxRollback) -> None:
     work = _work(channel)
     work.transaction.rollback()
     channel.unacked = dict(sorted([*work.acked, *channel.unacked.items()]))
-    channel.work = Work(channel.vhost.transaction())
+    _begin_again(channel, work)
     channel.send(TxRollbackOk())
+
+
+def _begin_again(channel: Channel, ended: Work) -> None:
+    channel.terms.transactions.remove(ended.size)
+    channel.work = Work(channel.vhost.transaction())
 
 
 def _work(channel: Channel) -> Work:

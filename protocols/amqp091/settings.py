@@ -22,6 +22,9 @@ class Settings:
     strict: bool = False
     max_message_size: int = 16 * MIB
     max_transaction_size: int = 64 * MIB  # bytes that one channel may hold until tx.commit
+    max_connection_transactions: int = 128 * MIB  # bytes of all its channels until their commits
+    max_partial_size: int = 64 * MIB  # of messages that are still coming in, on one connection
+    max_unsent_size: int = 4 * MIB  # of output that the client has not read
     frame_max: int = 131_072
     channel_max: int = 2047
     heartbeat: int = 60  # seconds, as suggested to the client; 0: none

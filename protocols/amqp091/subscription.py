@@ -116,7 +116,8 @@ class Subscription:
         channel = self.channel
         content = content_frames(channel.number, native, body, channel.largest_body + OVERHEAD)
         start = envelope.before + TAG.pack(tag, redelivered) + envelope.after
-        channel.output.pieces += (start, content[3:])  # `after` has the content's first bytes
+        content[0] = start + content[0][3:]  # `after` has the content's first bytes
+        channel.output.pieces += content
 
     def _envelope(self, message: Message) -> Envelope:
         if len(self._envelopes) >= MAX_ENVELOPES:

@@ -11,9 +11,11 @@ from typing import Protocol
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import Amqp091Error
+from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
+from queue_core.memory import Memory
 from queue_core.vhost import Vhost
 
 
@@ -22,6 +24,9 @@ class Services(Protocol):
 
     @property
     def auth(self) -> Auth: ...
+
+    @property
+    def memory(self) -> Memory: ...
 
     async def vhost(self, name: str) -> Vhost:
         """Raises VhostNotFound."""
@@ -51,6 +56,7 @@ class Terms:
     capabilities: Mapping[str, object]  # of the client
     clock: Callable[[], float]
     output: Output
+    transactions: OpenTransactions
     counters: Amqp091Counters
     owner: object  # tells this connection from others, for exclusive queues
     fail: Callable[[int, Amqp091Error], None]  # ends a channel for what no method did

@@ -55,6 +55,7 @@ class Coordinator:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._open: dict[bytes, Work] = {}
+        self._size = 0  # bytes in all of them
         self._next = 0
 
     # --- declare and discharge
@@ -107,8 +108,15 @@ class Coordinator:
         except CoreError as error:
             self._machine.vhost.settle([each for each in settled if each.is_open], FAILED)
             raise Amqp10Error(ROLLED_BACK, str(error)) from None
+        finally:
+            self._grow(-work.size)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        self._machine.on_transaction(size)
 
     def _roll_back(self, work: Work) -> None:
+        self._grow(-work.size)
         work.transaction.rollback()
         self._machine.vhost.settle([each for each in work.settled if each.is_open], FAILED)
 
@@ -141,12 +149,21 @@ class Coordinator:
         """Routed now, seen by others when the transaction is discharged."""
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
-        work.size += message.size() + ENTRY_OVERHEAD  # an empty one takes memory, too
-        limit = self._machine.terms.settings.max_transaction_size
-        if work.size > limit + ENTRY_OVERHEAD:  # one that fits alone may also be alone
+        size = message.size() + ENTRY_OVERHEAD  # an empty one takes memory, too
+        settings = self._machine.terms.settings
+        limit, most = settings.max_transaction_size, settings.max_connection_transactions
+        if work.size + size > limit + ENTRY_OVERHEAD:  # one that fits alone may also be alone
             raise Amqp10Error(
                 RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
             )
+        if self._size + size > most + ENTRY_OVERHEAD:
+            raise Amqp10Error(
+                RESOURCE_LIMIT,
+                f"the open transactions of one connection hold {int(most)} bytes at most "
+                "(broker.max_connection_transactions); discharge one before the others grow",
+            )
+        work.size += size
+        self._grow(size)
         is_routed = work.transaction.publish(message)
         if not engine.is_settled(delivery):
             engine.accept_in_transaction(

@@ -94,7 +94,7 @@ class IncomingLink:
             return
         used = credit + len(self._pending)
         if used <= self._window // 2:
-            if self._vhost.writer.is_congested:
+            if self._vhost.writer.is_congested or self.machine.memory.is_short:
                 self.machine.starve(self)
             else:
                 engine.grant(self.handle, self._window - used)
@@ -128,6 +128,7 @@ class IncomingLink:
         self._chunks.append(data)
         self._size += len(data)
         machine.partial_bytes += len(data)
+        machine.on_partial(machine.partial_bytes)
         if self._size > self._limit:
             self._fail_size()
             return False
@@ -144,6 +145,8 @@ class IncomingLink:
 
     def _forget_chunks(self) -> None:
         self.machine.partial_bytes -= self._size
+        if self._size:
+            self.machine.on_partial(self.machine.partial_bytes)
         self._chunks.clear()
         self._size = 0
 

@@ -50,9 +50,8 @@ from protocols.amqp10.filters import ORIGINS
 from protocols.amqp10.incoming import IncomingLink
 from protocols.amqp10.outgoing import OutgoingLink, verdict_of
 from protocols.amqp10.releasing import Link, Releasing
-from protocols.amqp10.settings import Settings
+from protocols.amqp10.settings import Settings, product_of
 from protocols.amqp10.terms import Services, Terms
-from protocols.amqp10.types import Symbol
 from protocols.amqp10.watching import Watch
 from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery, Sink
@@ -86,6 +85,7 @@ class Machine:
         wake: Callable[[], None],
     ) -> None:
         self._services = services
+        self.memory = services.memory
         self._settings = settings
         self.counters = counters
         self._peer = peer
@@ -114,6 +114,9 @@ class Machine:
         self.is_blocked = False  # the socket is full
         self.starved: set[IncomingLink] = set()  # wait for the database to catch up
         self.partial_bytes = 0  # of messages that are still coming in
+        self.has_published = False  # since somebody last looked
+        self.on_partial: Callable[[int], None] = _nothing  # hears of `partial_bytes`
+        self.on_transaction: Callable[[int], None] = _nothing  # by how much open ones grew
         self._has_dropped = False  # settled transfers that were refused, and the log says so
         self._stalled: set[OutgoingLink] = set()
         self._accepted: list[Delivery] = []
@@ -196,6 +199,7 @@ class Machine:
             else:
                 command = self._on_cold(kind, subject)
         if touched is not None:
+            self.has_published = True
             touched.replenish()
         return command
 
@@ -353,7 +357,7 @@ class Machine:
             self._owner,
         )
         self.is_open = True
-        self.engine.open(OFFERED, _product(self._settings))
+        self.engine.open(OFFERED, product_of(self._settings))
         self.wake()
 
     def _begin(self, session: Handle) -> None:
@@ -546,6 +550,7 @@ class Machine:
         self.engine.free()
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
         self.wake = _nothing
+        self.on_partial = self.on_transaction = _nothing
         del self.coordinator, self.releasing, self._owner
 
 
@@ -556,14 +561,5 @@ def _pause(links: Iterable[Link]) -> None:
             link.pause()
 
 
-def _nothing() -> None:
-    """Nobody listens any more."""
-
-
-def _product(settings: Settings) -> dict[object, object]:
-    return {
-        Symbol("product"): settings.product,
-        Symbol("version"): settings.version,
-        Symbol("platform"): "Python",
-        Symbol("information"): "AMQP 1.0 on PostgreSQL",
-    }
+def _nothing(*_: int) -> None:
+    """Nobody listens any more, or nobody did."""

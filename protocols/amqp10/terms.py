@@ -11,6 +11,7 @@ from typing import Protocol
 
 from protocols.amqp10.settings import Settings
 from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
+from queue_core.memory import Memory
 from queue_core.vhost import Vhost
 
 
@@ -19,6 +20,9 @@ class Services(Protocol):
 
     @property
     def auth(self) -> Auth: ...
+
+    @property
+    def memory(self) -> Memory: ...
 
     async def vhost(self, name: str) -> Vhost:
         """Raises VhostNotFound."""

@@ -13,6 +13,7 @@ from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
 from queue_core.auth import Auth
 from queue_core.counters import Counters
+from queue_core.memory import Memory
 
 if TYPE_CHECKING:
     from queue_core.sessions import Sessions
@@ -32,6 +33,8 @@ class Services(Protocol):
     def counters(self) -> Counters: ...
     @property
     def clock(self) -> Callable[[], float]: ...
+    @property
+    def memory(self) -> Memory: ...
 
     async def vhost(self, name: str) -> Vhost: ...
 

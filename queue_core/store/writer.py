@@ -109,6 +109,7 @@ class Writer:
         self._units: deque[Unit] = deque()
         self._waiting_units = 0
         self._waiting_bytes = 0
+        self._batch_bytes = 0  # of the units that are being written
         self._due: dict[Cursor, None] = {}
         # The last word on each delivery: one that fails again and again while the database is away
         # takes no more memory than one that failed once.
@@ -163,6 +164,11 @@ class Writer:
     @property
     def is_congested(self) -> bool:
         return self._waiting_bytes > self._buffer_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits for a commit, and what one is under way for."""
+        return self._waiting_bytes + self._batch_bytes
 
     async def uncongested(self) -> None:
         await self._room.wait()
@@ -224,7 +230,11 @@ class Writer:
                 self.on_lost(StoreUnavailable(f"the writer failed ({error}); see the log"))
 
     async def _write_some(self) -> None:
-        await self._write(self._take())
+        before = self._waiting_bytes
+        units = self._take()
+        self._batch_bytes = before - self._waiting_bytes
+        await self._write(units)
+        self._batch_bytes = 0
         if self._waiting_bytes <= self._buffer_bytes // 2:
             self._room.set()
         if self._journal_rows >= GENERATION_ROWS and self._journal_rows >= self._rotate_at:

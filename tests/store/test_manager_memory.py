@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 
 import asyncpg
@@ -298,3 +299,7 @@ async def test_ids_for_deduplication_are_bounded_together(
     assert house.manager._ids.used == 2
     await house.crash_and_reopen()
     assert house.manager._ids.used <= 10
+
+
+async def test_the_account_of_memory_counts_time_from_the_start(house: House) -> None:
+    assert 0 <= time.monotonic() - house.manager.memory.now < house.manager.memory.settings.grace

@@ -16,6 +16,7 @@ from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, VhostNotFound
 from queue_core.log import Log
+from queue_core.memory import Memory
 from queue_core.queues import ClassicQueue, House
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
@@ -27,8 +28,10 @@ class FakeWriter:
     def __init__(self) -> None:
         self.units: list[Unit] = []
         self.is_congested = False
+        self.submitted = 0
 
     def submit(self, unit: Unit) -> None:
+        self.submitted += 1
         self.units.append(unit)
 
     async def uncongested(self) -> None: ...
@@ -111,12 +114,14 @@ class Everything:
 
     def __init__(self) -> None:
         self.forbidden: set[tuple[Action, str]] = set()
+        self.forbidden_to: set[tuple[str, Action, str, str | None]] = set()  # user; name and key
 
     def may_enter(self, identity: Identity, vhost: str) -> bool | None:
         return True
 
     def permits(self, identity: Identity, action: Action, resource: Resource) -> bool | None:
-        return (action, resource.name) not in self.forbidden
+        key = (identity.name, action, resource.name, resource.routing_key)
+        return (action, resource.name) not in self.forbidden and key not in self.forbidden_to
 
 
 class FakeServices:
@@ -126,6 +131,7 @@ class FakeServices:
         self.auth = Auth(logins, [self.rules])
         self.agenda = Agenda()
         self.writer = FakeWriter()
+        self.memory = Memory()
         self.keeper = FakeKeeper()
         self.root = Vhost("/", self._house, self.writer, self.keeper, FakeStore())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, load_config, require_safe_listeners
+from gateway.config import Config, ConfigError, Storage, load_config, require_safe_listeners
 
 
 def load(tmp_path: Path, text: str = "", environ: Mapping[str, str] | None = None) -> Config:
@@ -242,7 +242,7 @@ WRONG = [
         "a duration such as 30s of at least 1s, got 30",
     ),
     ("log: {level: loud}", "log.level", "one of debug, info, warning, error, got 'loud'"),
-    ("auth: {guest: maybe}", "auth.guest", "true or false, or null, got 'maybe'"),
+    ("auth: {guest: maybe}", "auth.guest", "true or false, or loopback, or null, got 'maybe'"),
     ("data_dir: ''", "data_dir", "a path, got ''"),
     ('data_dir: "a\\0b"', "data_dir", r"a path, got 'a\x00b'"),
     ("session: 7", "session", "a section with keys, got 7"),
@@ -385,6 +385,16 @@ ACROSS = [
 ]
 
 
+def test_larger_messages_are_asked_for_by_one_key(tmp_path: Path) -> None:
+    path = tmp_path / "howdah.yaml"
+    path.write_text("broker: {max_message_size: 200MiB}")
+    config = load_config(path, {})
+    assert config.amqp10.max_partial_size == config.broker.max_message_size
+    assert config.broker.max_transaction_size == config.broker.max_message_size
+    assert config.storage.cache_bytes == config.broker.max_message_size
+    assert config.storage.ephemeral_bytes == Storage().ephemeral_bytes  # which has room for it
+
+
 @pytest.mark.parametrize(
     "rest",
     [
@@ -446,10 +456,12 @@ def test_an_open_listener_is_fine_when_both_flags_are_set(tmp_path: Path) -> Non
 
 def test_guests_and_strangers_come_from_loopback_unless_said_otherwise(tmp_path: Path) -> None:
     default = load(tmp_path).auth
-    assert default.admits_guest(is_loopback=True)
-    assert not default.admits_guest(is_loopback=False)
-    assert default.admits_anonymous(is_loopback=True)
-    assert not default.admits_anonymous(is_loopback=False)
+    assert default.admits_guest(is_loopback=True, has_users=False)
+    assert not default.admits_guest(is_loopback=True, has_users=True)
+    assert not default.admits_anonymous(is_loopback=True, has_users=True)
+    assert not default.admits_guest(is_loopback=False, has_users=False)
+    assert default.admits_anonymous(is_loopback=True, has_users=False)
+    assert not default.admits_anonymous(is_loopback=False, has_users=False)
     said = load(tmp_path, "auth: {allow_anonymous: true, guest: false}").auth
-    assert said.admits_anonymous(is_loopback=False)
-    assert not said.admits_guest(is_loopback=True)
+    assert said.admits_anonymous(is_loopback=False, has_users=False)
+    assert not said.admits_guest(is_loopback=True, has_users=False)

@@ -16,10 +16,14 @@ from gateway.config import Config, load_config
 OTHERWISE = [
     ("BROKER__MAX_MESSAGE_SIZE", "1MiB"),
     ("BROKER__MAX_QOS", "1"),
+    ("BROKER__MAX_BINDINGS_PER_QUEUE", "7"),
+    ("BROKER__MAX_BINDINGS_PER_EXCHANGE", "7"),
+    ("BROKER__MAX_HEADER_BINDINGS_PER_EXCHANGE", "7"),
     ("BROKER__ASYNC_FAN_OUT", "true"),
     ("SESSION__MAX_INFLIGHT_MESSAGES", "7"),
     ("SESSION__INFLIGHT_OVERFLOW", "pending"),
     ("SESSION__PENDING_QUEUE_SIZE", "7"),
+    ("SESSION__STALL_TIMEOUT", "7s"),
     ("SESSION__MAX_OFFLINE_QUEUE_SIZE", "7"),
     ("BROKER__MAX_TOPIC_LEVELS", "7"),
     ("SESSION__MAX_SUBSCRIPTIONS", "7"),
@@ -34,6 +38,13 @@ OTHERWISE = [
     ("AMQP10__MAX_LINKS", "7"),
     ("AMQP10__MAX_PARTIAL_SIZE", "32MiB"),
     ("BROKER__MAX_TRANSACTION_SIZE", "32MiB"),
+    ("BROKER__MAX_CONNECTION_TRANSACTIONS", "256MiB"),
+    ("BROKER__MAX_UNSENT_SIZE", "1MiB"),
+    ("AMQP091__MAX_PARTIAL_SIZE", "32MiB"),
+    ("MEMORY__HIGH_WATERMARK", "333MiB"),
+    ("MEMORY__GRACE", "7s"),
+    ("MEMORY__PARTIAL_TIMEOUT", "7s"),
+    ("MEMORY__UNREAD_TIMEOUT", "7s"),
     ("STORAGE__EPHEMERAL_BYTES", "64MiB"),
     ("STORAGE__MAX_DEDUP_IDS", "7"),
     ("AMQP091__STRICT", "true"),
@@ -45,7 +56,7 @@ OTHERWISE = [
     ("DATABASE__POOL_SIZE", "7"),
     ("LISTENERS__MQTT_WS__PATH", "/other"),
 ]
-SECTIONS = ("broker", "session", "retained", "amqp091", "amqp10", "storage")
+SECTIONS = ("broker", "session", "retained", "amqp091", "amqp10", "storage", "memory")
 
 
 def everything(config: Config) -> tuple[object, ...]:
@@ -67,6 +78,25 @@ def test_the_size_of_a_transaction_holds_for_both_versions_of_amqp() -> None:
     config = load_config(None, {"HOWDAH_BROKER__MAX_TRANSACTION_SIZE": "32MiB"})
     both = (amqp091_settings(config), amqp10_settings(config))
     assert [each.max_transaction_size for each in both] == [32 * 1024 * 1024] * 2
+
+
+def test_what_stays_in_memory_for_good_leaves_room_below_the_mark() -> None:
+    settings = manager_settings(load_config(None, {"HOWDAH_MEMORY__HIGH_WATERMARK": "64MiB"}))
+    stays = settings.ephemeral_bytes + settings.cache_bytes + settings.sessions.retained.cache_bytes
+    assert stays < settings.memory.mark * 7 / 8, "publishers wait until there is less than that"
+
+
+def test_limits_of_a_connection_hold_one_of_the_largest_messages() -> None:
+    config = load_config(
+        None,
+        {
+            "HOWDAH_BROKER__MAX_CONNECTION_TRANSACTIONS": "1MiB",
+            "HOWDAH_AMQP091__MAX_PARTIAL_SIZE": "1MiB",
+        },
+    )
+    settings = amqp091_settings(config)
+    assert settings.max_connection_transactions == config.broker.max_transaction_size
+    assert settings.max_partial_size == config.broker.max_message_size
 
 
 def test_workers_make_a_difference_where_they_are_used() -> None:
