@@ -86,6 +86,8 @@ def manager_settings(config: Config) -> ManagerSettings:
             max_sessions=config.session.max_sessions,
             live_messages=config.session.max_live_queue_size,
             live_bytes=config.session.max_live_queue_bytes,
+            holds_publishers=config.session.inflight_overflow == "backpressure",
+            stall_seconds=config.session.stall_timeout,
             retained=RetainedSettings(
                 max_topics=config.retained.max_topics,
                 max_bytes=config.retained.max_bytes,

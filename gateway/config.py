@@ -250,8 +250,19 @@ class Session(Section, frozen=True, kw_only=True):
     ] = 1000
     inflight_overflow: Annotated[
         Literal["backpressure", "pending"],
-        Meta(description="when it has them: hold the queue back, or keep more in a pending queue"),
+        Meta(
+            description="a connected client that is behind: its publishers wait and nothing is "
+            "dropped, or more is kept in a pending queue and the oldest is dropped"
+        ),
     ] = "backpressure"
+    stall_timeout: Annotated[
+        Duration,
+        Meta(
+            extra={"min": Duration(0.1)},
+            description="with backpressure, how long publishers wait for a client that takes "
+            "nothing at all, before it is disconnected",
+        ),
+    ] = Duration(30.0)
     pending_queue_size: Annotated[
         int, Meta(ge=1, le=1_000_000, description="messages in a session's pending queue")
     ] = 1000

@@ -142,6 +142,7 @@ class Consumer:
         "shared",
         "sink",
         "spec",
+        "unsent",
         "unsettled",
     )
 
@@ -160,6 +161,7 @@ class Consumer:
         self.on_drained: Callable[[], None] | None = None
         self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
         self.selection: Selection | None = None  # with a filter: what it has still to look at
+        self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
 
     @property
     def tag(self) -> str:

@@ -23,6 +23,7 @@ class Counters:
     dedup_forgotten: int = 0  # message ids that a window had no room for until its end
     delivered: int = 0
     settled: int = 0
+    stalled_consumers: int = 0  # disconnected: they took nothing while publishers waited
     returned: int = 0  # released or failed: back to their place
     failed_writes: int = 0  # units that the database refused
     failed_generations: int = 0  # times that the journal could not start again, and grew on

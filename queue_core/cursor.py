@@ -221,6 +221,7 @@ class Cursor:
             self.again = True
             return
         self._pumping = True
+        before = self.ready.count()
         self.looks = LOOKS
         self.is_unfinished = False
         try:
@@ -230,6 +231,8 @@ class Cursor:
                 hand_out(self)
         finally:
             self._pumping = False
+        if self.policy.backpressure is not None and self.ready.count() < before:
+            self.policy.backpressure.on_taken()
         if self._has_returned:
             count, self._came_back, self._has_returned = self._came_back, 0, False
             self.policy.on_returned(self, count)

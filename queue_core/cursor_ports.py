@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from queue_core.consumers import Entry
 
 if TYPE_CHECKING:
+    from queue_core.backpressure import Backpressure
     from queue_core.cursor import Cursor
 
 
@@ -28,6 +29,7 @@ class Policy(Protocol):
 
     name: str
     may_expire: bool  # something in it may have an end
+    backpressure: Backpressure | None  # who waits until its consumers have taken something
 
     def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
     def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...

@@ -14,6 +14,7 @@ from queue_core.cursor import Cursor
 from queue_core.errors import CoreError
 from queue_core.exchanges import ExchangeKind
 from queue_core.message import Death, Message
+from queue_core.subscriptions import is_reserved
 from queue_core.units import Unit
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ def _count_drop(vhost: Vhost, queue: CompetingQueue, reason: str) -> None:
     counters = vhost.house.counters
     name = DROPPED[reason]
     setattr(counters, name, getattr(counters, name) + 1)
+    if reason == "maxlen" and is_reserved(queue.name) and not queue.has_told_overflow:
+        queue.has_told_overflow = True  # nobody declared it, so nobody expects it
+        log.warning(
+            "'%s' is full, and drops its oldest messages (more are counted only, as "
+            "dropped_overflow): its client takes fewer than are published, or is away",
+            queue.name,
+        )
     log.debug("queue '%s': message dropped (%s)", queue.name, reason)
 
 

@@ -85,5 +85,9 @@ class NotSupported(CoreError):
     """The resource cannot do that, by its kind."""
 
 
+class ConsumerStalled(CoreError):
+    """The consumer took nothing for too long while publishers waited for it, and has to go."""
+
+
 class DeliveryFailed(CoreError):
     """A bug of the gateway's: it could not write a message for this consumer, which has ended."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from queue_core.agenda import Agenda, Appointment
+from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.counters import Counters
 from queue_core.cursor import HIDDEN, Cursor
@@ -76,6 +77,9 @@ class House:
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.
     is_crowded: bool = False
+    # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
+    # and waits for them.
+    pressed: list[CompetingQueue] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ class CompetingQueue:
         self.is_deleted = False
         self.cursor: Cursor
         self.window: Window | None = None  # message ids seen of late, to tell repetitions
+        self.has_told_overflow = False  # the log has a line of what it dropped
+        self.backpressure: Backpressure | None = None  # with consumers: nothing is dropped
         self._had_consumer = False
         self.may_expire = spec.message_ttl is not None  # something in it has, or had, an end
         self._expiry: Appointment | None = None
@@ -152,6 +158,8 @@ class CompetingQueue:
         """Tell the queue, after a consumer of it was closed or cancelled."""
         if self.cursor.consumers or self.is_deleted:
             return
+        if self.backpressure is not None:
+            self.backpressure.on_taken()
         if self.spec.auto_delete and self._had_consumer:
             self.house.undertaker.on_idle(self)
         else:
@@ -207,6 +215,17 @@ class CompetingQueue:
             spec.max_bytes is not None and self.cursor.ready.bytes + coming_bytes >= spec.max_bytes
         )
 
+    def press(self) -> None:
+        """Makes whoever publishes now wait, if the queue holds its publishers and is full."""
+        if self.backpressure is not None and self.backpressure.is_full():
+            pressed = self.house.pressed
+            if self not in pressed:
+                pressed.append(self)
+
+    def is_memory_full(self) -> bool:
+        """Whether all queues in memory together have no room for more in this one."""
+        return False
+
     def enforce_limits(self) -> None:
         """Drop-head: the oldest goes, until the rest fits."""
         spec, ready = self.spec, self.cursor.ready
@@ -214,6 +233,8 @@ class CompetingQueue:
             return
         if spec.overflow is not Overflow.DROP_HEAD:
             return  # it refuses what is new; what was in it and comes back, stays
+        if self.backpressure is not None and self.cursor.consumers:
+            return
         while (spec.max_length is not None and ready.count() > spec.max_length) or (
             spec.max_bytes is not None and ready.bytes > spec.max_bytes and ready.count() > 0
         ):
@@ -372,7 +393,7 @@ class EphemeralQueue(CompetingQueue):
         if (
             not self.takes_runs
             or ready.bytes >= self._max_bytes
-            or self._is_memory_full()
+            or self.is_memory_full()
             or ready.count() + len(messages) > EPHEMERAL_MESSAGES
         ):
             return None
@@ -392,16 +413,20 @@ class EphemeralQueue(CompetingQueue):
         if self.spec.overflow is not Overflow.DROP_HEAD and self.is_full(coming, coming_bytes):
             return True
         ready, delayed = self.cursor.ready, self.cursor.delayed
+        if self.backpressure is not None and ready.bytes >= 2 * max(
+            EPHEMERAL_BYTES, self._max_bytes
+        ):
+            return True  # of publishers that cannot be made to wait
         if delayed.bytes >= self._max_bytes:
             return True  # what waits for its time is not there to be dropped
         held = ready.bytes + delayed.bytes + coming_bytes
         if self.spec.max_bytes is None and held >= self._max_bytes:
             return True
         return ready.count() + len(delayed) + coming >= EPHEMERAL_MESSAGES or (
-            not self._drops_oldest and self._is_memory_full()
+            not self._drops_oldest and self.is_memory_full()
         )
 
-    def _is_memory_full(self) -> bool:
+    def is_memory_full(self) -> bool:
         """Together with the others, and this one is not among the least of them."""
         return self.memory() > ALWAYS and self.house.memory.is_full()
 
@@ -421,10 +446,14 @@ class EphemeralQueue(CompetingQueue):
         entry.offset = self._next_offset
         self._next_offset += 1
         self.house.memory.keep(message.size())
-        if spec.max_length is not None or spec.max_bytes is not None or self.may_expire:
+        if self.backpressure is not None:
+            self.cursor.put([entry])
+            self._plan_pump()
+            self.press()
+        elif spec.max_length is not None or spec.max_bytes is not None or self.may_expire:
             self.cursor.arrive([entry])
             self.on_arrival([entry])
-            if self._drops_oldest and self._is_memory_full():
+            if self._drops_oldest and self.is_memory_full():
                 self._drop_oldest()
         else:
             self.cursor.put([entry])
@@ -527,9 +556,16 @@ class ClassicQueue(CompetingQueue):
             return False
         if window is not None:
             window.remember(message, self.house.clock())
+        if self.backpressure is not None:
+            self.press()
         self.log.expect(message)
         appends.append((self.log, self.entry(message, options)))
         return True
+
+    def on_consumer_gone(self) -> None:
+        super().on_consumer_gone()
+        if self.backpressure is not None and not self.is_deleted:
+            self.enforce_limits()  # more was kept for a client that was there
 
     def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
         return super().is_full(coming, coming_bytes + (self.log.pending_bytes or 0))

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 from queue_core.agenda import Appointment
+from queue_core.backpressure import STALL_SECONDS, Backpressure
 from queue_core.claims import claim_entry
 from queue_core.errors import CoreError, SessionNotFound
 from queue_core.packets import PacketKey, PacketState
-from queue_core.queues import ClassicQueue
+from queue_core.queues import ClassicQueue, CompetingQueue
 from queue_core.retained import RetainedSettings
 from queue_core.specs import Overflow, QueueSpec
 from queue_core.subscriptions import LIVE_SHARE_PREFIX, SHARE_PREFIX, Subscription
@@ -53,8 +54,8 @@ KEEP: Final = Keep.KEEP
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How many, and how much of each. Queues of sessions drop their oldest message when they are
-    full, and count it, unless `offline_overflow` says to refuse the publisher."""
+    """How many, and how much of each. Queues of clients that are away drop their oldest message
+    when they are full, and count it, unless `offline_overflow` says to refuse the publisher."""
 
     max_sessions: int = 1_000_000  # stored ones
     max_subscriptions: int = 10_000  # of one session
@@ -62,7 +63,16 @@ class SessionSettings:
     offline_overflow: Overflow = Overflow.DROP_HEAD
     live_messages: int = 100_000  # waiting for a client that is connected, and slow
     live_bytes: int = 32 * 1024 * 1024
+    holds_publishers: bool = (
+        True  # of clients that are connected, and slow; False: drops the oldest
+    )
+    stall_seconds: float = STALL_SECONDS  # that publishers wait for one that takes nothing
     retained: RetainedSettings = field(default_factory=RetainedSettings)
+
+    def hold_publishers(self, queue: CompetingQueue) -> None:
+        """Has a queue of connected clients hold its publishers, where that is wanted."""
+        if self.holds_publishers and queue.backpressure is None:
+            queue.backpressure = Backpressure(queue, self.stall_seconds)
 
     def live_spec(self) -> QueueSpec:
         """What queues of connected clients are, but for their names."""

@@ -85,7 +85,12 @@ class Sessions:
         self._live = self.settings.live_spec()
         self._stored = self.settings.stored_spec()
         self._leftovers = Leftovers(clock, agenda, later)
-        self.shares = Shares(self._live_spec, self._stored_spec, self._leftovers)
+        self.shares = Shares(
+            self._live_spec,
+            self._stored_spec,
+            self._leftovers,
+            self.settings.hold_publishers,
+        )
         self.ledger = PacketLedger()
         self._store = store
         self._vhosts = vhosts
@@ -216,6 +221,8 @@ class Sessions:
         vhost, state = session.vhost, session.state
         for each in state.topic_subscriptions():
             vhost.subscribe(each.filter, session.live, each)
+        if state.stored is not None:
+            self.settings.hold_publishers(state.stored)
         self.shares.connect(session, state.shared_subscriptions())
         self._attached[state.key] = session
 
@@ -228,6 +235,7 @@ class Sessions:
             live.has_stored = True
         else:
             queue = EphemeralQueue(spec, vhost.house)
+        self.settings.hold_publishers(queue)
         vhost.add_queue(queue)
         return queue
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from queue_core.errors import QueueNotFound
 from queue_core.leftovers import Leftovers
-from queue_core.queues import ClassicQueue
+from queue_core.queues import ClassicQueue, CompetingQueue
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import (
     LIVE_SHARE_PREFIX,
@@ -70,10 +70,12 @@ class Shares:
         live_spec: Callable[[str], QueueSpec],
         stored_spec: Callable[[str], QueueSpec],
         leftovers: Leftovers,
+        hold_publishers: Callable[[CompetingQueue], None],
     ) -> None:
         self._live_spec = live_spec
         self._stored_spec = stored_spec
         self._leftovers = leftovers
+        self._hold_publishers = hold_publishers
         self._groups: dict[GroupKey, Group] = {}
         self._turns = Turns()
 
@@ -183,6 +185,7 @@ class Shares:
     def _adopt(self, group: Group, queue: ClassicQueue) -> None:
         queue.spec = self._stored_spec(queue.name)
         queue.wants = is_worth_storing
+        self._hold_publishers(queue)
         group.stored = queue
         for session in list(group.connected.values()):
             session.owner.on_shared_changed()
@@ -202,6 +205,7 @@ class Shares:
         if group.live is None:
             spec = self._live_spec(LIVE_SHARE_PREFIX + group.name)
             group.live = LiveQueue(spec, group.vhost.house)
+            self._hold_publishers(group.live)
             group.vhost.add_queue(group.live)
         self._bind(group)
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
@@ -59,6 +60,7 @@ class StreamQueue:
         self.created_by: str | None = None  # the user who declared it
         self.window: None = None  # a stream keeps what it gets, repetitions too
         self.is_deleted = False
+        self.backpressure: Backpressure | None = None  # a log has room for all
         self.may_expire = False  # what is old goes by retention
         self._source = source
         self._groups = groups or {}  # of those that nobody reads by at the moment, too

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 Queue = CompetingQueue | StreamQueue
 log = logging.getLogger(__name__)
 
+NOT_PRESSED: list[CompetingQueue] = []  # shared, and never changed: this is asked once a chunk
+
 
 class Vhost:
     def __init__(
@@ -176,6 +178,16 @@ class Vhost:
             return Published.DONE
         counters.unroutable += 1
         return Published.NOWHERE
+
+    def take_pressed(self) -> list[CompetingQueue]:
+        """Queues of subscribers that the last publishes found full. Whoever published them waits
+        for room, see `backpressure`; one that is about to publish throws away what others left."""
+        pressed = self.house.pressed
+        if not pressed:
+            return NOT_PRESSED
+        found = list(pressed)
+        pressed.clear()
+        return found
 
     @staticmethod
     def _has_window(route: Route[Queue]) -> bool:

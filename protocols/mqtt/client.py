@@ -263,10 +263,12 @@ class Client:
         session = self.session
         consumer = session.live.consume(self.deliverer, ConsumerSpec(auto_settle=True))
         self._consumers[session.live.name] = consumer
+        consumer.unsent = self._link.unsent
         self.deliverer.attach(consumer)
         if session.stored is not None and self._stored_sink is not None:
             spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
             stored = session.stored.consume(self._stored_sink, spec)
+            stored.unsent = self._link.unsent
             self._consumers[session.stored.name] = stored
 
     async def start(self) -> None:
@@ -317,6 +319,7 @@ class Client:
             sink = SharedSink(self.deliverer, session, session.shared_address(name))
             spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
             consumer = self._consumers[name] = queue.consume(sink, spec)
+            consumer.unsent = self._link.unsent
             consumer.wake()
 
     def review(self) -> None:

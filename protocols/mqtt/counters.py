@@ -18,6 +18,7 @@ class MqttCounters:
     messages_sent: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
+    held_publishers: int = 0  # times that one waited for a subscriber that was behind
     refused_publishes: int = 0  # forbidden, oversize, malformed payloads, full queues
     refused_subscriptions: int = 0
     dropped_too_large: int = 0  # larger than the subscriber's maximum packet size

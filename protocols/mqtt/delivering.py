@@ -32,8 +32,8 @@ from protocols.mqtt.frames import (
 from protocols.mqtt.outbound import ACKNOWLEDGED, MAX_ID, Flight, Outbound, Sent
 from protocols.mqtt.packets import PubAck, PubComp, PubRec, PubRel, Version
 from protocols.mqtt.properties import FORMS, published_qos, was_retained
-from protocols.mqtt.reasons import ReasonCode
-from queue_core.errors import CoreError, DeliveryFailed
+from protocols.mqtt.reasons import ReasonCode, violation
+from queue_core.errors import ConsumerStalled, CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
 from queue_core.subscriptions import Subscription
 
@@ -58,6 +58,9 @@ class Link(Protocol):
 
     def flush_soon(self) -> None:
         """What is in `out` leaves at the end of this turn of the loop."""
+
+    def unsent(self) -> int:
+        """Bytes that were written, and that the client's socket has not taken yet."""
 
     def flush_if_large(self) -> None:
         """What is in `out` leaves now if it is much, so that a full socket is noticed in time."""
@@ -287,6 +290,8 @@ class Deliverer:
         client without its queue would wait for ever."""
         if isinstance(reason, DeliveryFailed):
             self._link.fail(ReasonCode.UNSPECIFIED_ERROR, str(reason))
+        elif isinstance(reason, ConsumerStalled):
+            self._link.fail(ReasonCode.QUOTA_EXCEEDED, str(reason))
 
     def _deliver(self, consumer: Consumer, message: Message, options: Any) -> None:
         plan = plan_of(message, options, self._client_id)

@@ -98,6 +98,7 @@ REASONS: Final[dict[type[CoreError], ReasonCode]] = {
     errors.NameReserved: ReasonCode.NOT_AUTHORIZED,
     errors.LimitExceeded: ReasonCode.QUOTA_EXCEEDED,
     errors.NotSupported: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    errors.ConsumerStalled: ReasonCode.QUOTA_EXCEEDED,
     errors.DeliveryFailed: ReasonCode.UNSPECIFIED_ERROR,
 }
 

@@ -14,6 +14,9 @@ class Link:
     def flush_soon(self) -> None: ...
     def flush_if_large(self) -> None: ...
 
+    def unsent(self) -> int:
+        return 0
+
     def fail(self, reason: ReasonCode, text: str) -> None:
         self.failures.append(reason)
 

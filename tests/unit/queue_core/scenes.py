@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.counters import Counters
 from queue_core.cursor import Cursor
@@ -42,6 +43,7 @@ class Rules:
 
     name = "q"
     may_expire = False
+    backpressure: Backpressure | None = None
 
     def __init__(self) -> None:
         self.due: list[float] = []

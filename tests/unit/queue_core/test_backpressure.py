@@ -1,0 +1,148 @@
+"""Back-pressure: who finds a queue full, who waits for it, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from queue_core.agenda import Agenda
+from queue_core.backpressure import Backpressure, wait_for_room
+from queue_core.consumers import Consumer, ConsumerSpec, Delivery
+from queue_core.counters import Counters
+from queue_core.errors import ConsumerStalled, CoreError
+from queue_core.message import Message
+from queue_core.outcomes import ACCEPTED
+from queue_core.queues import EphemeralQueue, House
+from queue_core.ready import Budget
+from queue_core.specs import QueueSpec
+
+LIMIT, STALL = 4, 30.0
+
+
+class Peer:
+    """A consumer's sink that takes as many as its credit allows."""
+
+    def __init__(self) -> None:
+        self.taken: list[Delivery] = []
+        self.reasons: list[CoreError] = []
+        self.unsent = 0
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        self.taken += deliveries
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        raise AssertionError("not the short way")
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self.reasons.append(reason)
+        consumer.close()
+        consumer.cursor.policy.on_consumer_gone()
+
+
+class Undertaker:
+    """Takes what a queue drops when nobody consumes from it any more."""
+
+    def bury(self, queue: object, cursor: object, entry: object, reason: str) -> None: ...
+
+
+class Stage:
+    """One queue that holds its publishers, at a time that the test tells."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.now = 0.0
+        self.agenda = Agenda()
+        self.counters = Counters()
+        none: Any = None
+        undertaker: Any = Undertaker()
+        self.house = House(
+            "/", lambda: self.now, self.agenda, Budget(1 << 20), self.counters, undertaker, none
+        )
+        spec = QueueSpec.parse("q", arguments or {"x-max-length": LIMIT}, durable=False)
+        self.queue = EphemeralQueue(spec, self.house)
+        self.queue.backpressure = self.pressure = Backpressure(self.queue, STALL)
+        self.peer = Peer()
+        self.consumer = self.queue.consume(self.peer, ConsumerSpec(credit=1))
+        self.consumer.unsent = lambda: self.peer.unsent
+        self.consumer.wake()
+
+    def publish(self, count: int) -> None:
+        for _ in range(count):
+            assert self.queue.take(Message(b"1234"), (), [])
+
+    def acknowledge(self) -> None:
+        self.queue.cursor.settle([self.peer.taken.pop(0)], ACCEPTED)
+        self.queue.cursor.pump()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.agenda.run_due(self.now)
+
+    async def waiting(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(wait_for_room([self.queue]))
+        await asyncio.sleep(0)
+        assert not task.done()
+        return task
+
+
+@pytest.mark.parametrize("arguments", [{"x-max-length": 4}, {"x-max-length-bytes": 16}])
+def test_a_full_queue_drops_nothing_and_is_told_to_its_publisher(arguments: dict[str, int]) -> None:
+    stage = Stage(**arguments)
+    stage.publish(LIMIT)
+    assert stage.house.pressed == []
+    stage.publish(100)
+    assert stage.house.pressed == [stage.queue]
+    assert stage.queue.counts().ready == LIMIT + 100 - 1
+    assert stage.counters.dropped_overflow == 0
+
+
+async def test_a_publisher_goes_on_when_half_of_the_queue_is_free() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    task = await stage.waiting()
+    stage.acknowledge()
+    await asyncio.sleep(0)
+    assert not task.done()
+    stage.acknowledge()
+    await task
+    assert stage.agenda.next_time() is None
+
+
+async def test_a_consumer_that_takes_nothing_is_ended_and_its_publishers_go_on() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    task = await stage.waiting()
+    stage.pass_time(STALL - 1)
+    assert stage.peer.reasons == []
+    stage.pass_time(1)
+    assert [type(each) for each in stage.peer.reasons] == [ConsumerStalled]
+    await task
+    assert stage.counters.stalled_consumers == 1
+
+
+@pytest.mark.parametrize("moves", ["it acknowledges", "its socket takes bytes"])
+async def test_a_consumer_that_is_slow_is_not_ended(moves: str) -> None:
+    stage = Stage()
+    stage.publish(100)
+    stage.peer.unsent = 1000
+    task = await stage.waiting()
+    for _ in range(20):
+        stage.pass_time(STALL * 0.9)
+        if moves == "it acknowledges":
+            stage.acknowledge()
+        else:
+            stage.peer.unsent -= 1
+    assert stage.peer.reasons == []
+    assert not task.done()
+    stage.consumer.close()
+    stage.queue.on_consumer_gone()
+    await task
+
+
+async def test_nobody_waits_for_a_queue_without_consumers() -> None:
+    stage = Stage()
+    stage.publish(100)
+    stage.consumer.close()
+    stage.queue.on_consumer_gone()
+    await wait_for_room([stage.queue])
