@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -69,17 +69,7 @@ class Broker:
 @contextmanager
 def howdah(folder: Path) -> Iterator[Broker]:
     mqtt, amqp = free_ports(2)
-    config = folder / "howdah.yaml"
-    config.write_text(
-        f"data_dir: {folder / 'data'}\n"
-        "listeners:\n"
-        f"  mqtt: {{host: 127.0.0.1, port: {mqtt}}}\n"
-        f"  amqp: {{host: 127.0.0.1, port: {amqp}}}\n"
-        "  mqtt_ws: null\n"
-        "  management: null\n"
-    )
-    command = [sys.executable, "-m", "gateway.main", "serve", "--config", str(config)]
-    with _running(command, folder, lambda: _is_open(mqtt) and _is_open(amqp)) as pid:
+    with running_howdah(folder, {"mqtt": mqtt, "amqp": amqp}) as pid:
         yield Broker(
             "howdah",
             _own_version(),
@@ -88,6 +78,20 @@ def howdah(folder: Path) -> Iterator[Broker]:
             mqtt,
             amqp,
         )
+
+
+@contextmanager
+def running_howdah(folder: Path, ports: Mapping[str, int]) -> Iterator[int]:
+    """A gateway with these listeners alone, by the process's number."""
+    lines = [f"data_dir: {folder / 'data'}", "listeners:"]
+    for name in ("mqtt", "mqtt_ws", "amqp", "management"):
+        place = f"{{host: 127.0.0.1, port: {ports[name]}}}" if name in ports else "null"
+        lines.append(f"  {name}: {place}")
+    config = folder / "howdah.yaml"
+    config.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "gateway.main", "serve", "--config", str(config)]
+    with _running(command, folder, lambda: all(map(_is_open, ports.values()))) as pid:
+        yield pid
 
 
 @contextmanager

@@ -219,7 +219,10 @@ class Broker(Section, frozen=True, kw_only=True):
     max_qos: Annotated[int, Meta(ge=0, le=2, description="highest MQTT QoS granted")] = 2
     async_fan_out: Annotated[
         bool,
-        Meta(description="deliver to subscribers from workers instead of the publisher's turn"),
+        Meta(
+            description="answer publishers before their messages are handed to live subscribers, "
+            "which workers do in slices"
+        ),
     ] = False
     fan_out_workers: Annotated[
         int, Meta(ge=0, le=64, description="workers of async_fan_out; 0: one for each core")

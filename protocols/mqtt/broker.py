@@ -52,16 +52,13 @@ class Broker:
         self.services = services
         self.settings = settings or Settings()
         self.counters = MqttCounters()
-        self.fan_out = (
-            FanOut(self.settings.fan_out_workers) if self.settings.async_fan_out else None
-        )
+        self.fan_out = FanOut(self.settings.fan_out_workers, is_async=self.settings.async_fan_out)
         self.connections: set[Closable] = set()
         self.sys_topics = SysTopics(self)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self) -> None:
-        if self.fan_out is not None:
-            self.fan_out.start()
+        self.fan_out.start()
         if self.settings.sys_interval > 0:
             self.spawn(self.sys_topics.run())
 
@@ -70,8 +67,7 @@ class Broker:
         for connection in list(self.connections):
             connection.shut_down(reason)
         self.sys_topics.stop()
-        if self.fan_out is not None:
-            await self.fan_out.stop()
+        await self.fan_out.stop()
         while self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
 

@@ -1,8 +1,10 @@
-"""Asynchronous fan-out: workers hand messages to live subscribers, outside the publisher's turn.
+"""Fan-out outside the publisher's turn: messages reach many live subscribers slice by slice.
 
-Only what ends in memory goes through here: durable queues are given their message at once, and the
-publisher hears when it is committed. A publisher keeps its order, because all it publishes goes
-through one worker; a worker that is behind makes its publishers wait.
+Each publisher has a lane, in which its messages wait in order; workers go round the lanes and hand
+over a bounded slice of deliveries at a time, so that everybody else gets their turn in between.
+With `broker.async_fan_out` all that ends in memory goes this way, and the publisher is answered
+before it begins; without, only what goes to very many subscribers does, and the publisher waits for
+its end. Durable queues are given their message at once in either mode.
 """
 
 from __future__ import annotations
@@ -11,68 +13,279 @@ import asyncio
 import logging
 import os
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from queue_core.queues import Appends, EphemeralQueue
+from protocols.mqtt.runs import Run, taker_of
+from queue_core.outcomes import Published
+from queue_core.queues import Appends, CompetingQueue, EphemeralQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from queue_core.message import Message
     from queue_core.router import Match, Route
-    from queue_core.vhost import Queue
+    from queue_core.units import Publisher, Record
+    from queue_core.vhost import Queue, Vhost
 
 log = logging.getLogger(__name__)
 
-MOST_MESSAGES: Final = 10_000  # that wait for one worker
-MOST_BYTES: Final = 16 * 1024 * 1024
-TURN: Final = 64  # messages handed over before others get their turn
+MOST_MESSAGES: Final = 10_000  # that wait in one lane
+MOST_DELIVERIES: Final = 2_000_000  # that they come to: a few seconds of work
+MOST_BYTES: Final = 8 * 1024 * 1024  # of messages in one lane
+MOST_BYTES_IN_ALL: Final = 64 * 1024 * 1024  # that wait in all lanes of a worker
+SLICE: Final = 64  # subscribers, before others get their turn: some 0.5 ms with their writes
+# Messages to one subscriber that take as long as its write: handed over one by one, or copied in a
+# run with identifiers of its own (QoS 1), or without.
+AS_LONG: Final = (6, 20, 64)
+MERGED: Final = 64  # messages that one subscriber gets in a row
+WIDE: Final = 1000  # live subscribers of one message, above which nobody hands over in one go
+
+
+class RunOfMessages:
+    """A run of one publisher as it came from the wire, for subscribers that take it so. Messages
+    are made of it when the first one does not."""
+
+    __slots__ = ("_make", "_messages", "is_5", "largest", "marks", "octets", "qos")
+
+    def __init__(
+        self, octets: bytes, run: Run, qos: int, is_5: bool, make: Callable[[], list[Message]]
+    ) -> None:
+        self.octets = octets
+        self.marks = run.marks
+        self.largest = run.largest()
+        self.qos = qos
+        self.is_5 = is_5
+        self._make = make
+        self._messages: list[Message] | None = None
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    def messages(self) -> list[Message]:
+        if self._messages is None:
+            self._messages = self._make()
+        return self._messages
+
+
+class Job:
+    """Messages that go to the same subscribers, and how many of those have them."""
+
+    __slots__ = ("done", "messages", "route", "run", "size")
+
+    def __init__(
+        self,
+        route: Sequence[Match[Queue]],
+        messages: list[Message],
+        size: int,
+        run: RunOfMessages | None = None,
+    ) -> None:
+        self.route = route
+        self.messages = messages
+        self.run = run
+        self.size = size
+        self.done = 0
+
+    def count(self) -> int:
+        return len(self.messages) if self.run is None else len(self.run)
+
+    def hand_over_some(self) -> bool:
+        """A slice of the route gets all messages. True: everybody has them."""
+        if self.run is None:
+            weight = 1 + len(self.messages) / AS_LONG[0]
+        else:
+            weight = 1 + len(self.run) / AS_LONG[1 if self.run.qos else 2]
+        until = self.done + max(1, int(SLICE / weight))
+        for queue, options in self.route[self.done : until]:
+            if not queue.is_deleted:
+                self._give(queue, options)
+        self.done = until
+        return until >= len(self.route)
+
+    def _give(self, queue: Queue, options: tuple[object, ...]) -> None:
+        messages, run = self.messages, self.run
+        if run is not None:
+            taker = taker_of(queue, options, run.qos, run.is_5)
+            if taker is not None:
+                deliverer, consumer = taker
+                if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
+                    deliverer.send_run(consumer, run.octets, run.marks, run.qos)
+                    consumer.cursor.counters.delivered += len(run)
+                    return
+            messages = run.messages()
+        appends: Appends = []
+        for message in messages:
+            queue.take(message, options, appends)  # in memory: appends nothing
+
+
+class Lane:
+    """What one publisher's subscribers in memory have still to get, in order. Bounded: a publisher
+    whose lane is full is not read until there is room."""
+
+    __slots__ = (
+        "_has_room",
+        "_jobs",
+        "_split_of",
+        "_split_route",
+        "_vhost",
+        "_worker",
+        "bytes",
+        "count",
+        "deliveries",
+        "is_async",
+        "pressed",
+    )
+
+    def __init__(self, worker: Worker, vhost: Vhost, is_async: bool) -> None:
+        self._worker = worker
+        self._vhost = vhost
+        self.is_async = is_async
+        self._jobs: deque[Job] = deque()
+        self.count = self.bytes = self.deliveries = 0
+        self._has_room: asyncio.Future[None] | None = None
+        self._split_of: Route[Queue] = ()  # the last route, and its two parts
+        self._split_route: tuple[Route[Queue], Route[Queue]] = ((), ())
+        self.pressed: list[CompetingQueue] = []  # subscribers' queues that were found full
+
+    # --- what comes
+
+    def hand_over(
+        self,
+        message: Message,
+        route: Route[Queue],
+        publisher: Publisher | None,
+        token: int,
+        records: tuple[Record, ...],
+    ) -> Published:
+        """Does what the virtual host's does, but leaves what ends in memory to the worker."""
+        live, stored = self._split(route)
+        if not live:
+            return self._vhost.hand_over(message, stored, publisher, token, records)
+        self._put_message(live, message)
+        if not stored and not records:
+            self._vhost.house.counters.published += 1
+            return Published.DONE
+        outcome = self._vhost.hand_over(message, stored, publisher, token, records)
+        return Published.DONE if outcome is Published.NOWHERE else outcome
+
+    def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:
+        self._vhost.house.counters.published += len(run)
+        self._put(Job(route, [], len(run.octets), run))
+
+    def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:
+        """The part of a route that ends in memory, and the rest. The same route comes again and
+        again, and may be long."""
+        if route is not self._split_of:
+            self._split_of = route
+            self._split_route = (
+                tuple(match for match in route if isinstance(match.queue, EphemeralQueue)),
+                tuple(match for match in route if not isinstance(match.queue, EphemeralQueue)),
+            )
+        return self._split_route
+
+    def _put_message(self, route: Route[Queue], message: Message) -> None:
+        last = self._jobs[-1] if self._jobs else None
+        if (
+            last is not None
+            and last.route is route
+            and last.run is None
+            and last.done == 0
+            and len(last.messages) < MERGED
+        ):
+            size = message.size()
+            last.messages.append(message)
+            last.size += size
+            self._count(1, size, route)
+        else:
+            self._put(Job(route, [message], message.size()))
+
+    def _put(self, job: Job) -> None:
+        if not self._jobs:
+            self._worker.line_up(self)
+        self._jobs.append(job)
+        self._count(job.count(), job.size, job.route)
+
+    def _count(self, count: int, size: int, route: Sequence[Match[Queue]]) -> None:
+        self.count += count
+        self.deliveries += count * len(route)
+        self.bytes += size
+        self._worker.bytes += size
+
+    # --- what goes
+
+    def hand_over_some(self) -> bool:
+        """True: there is more to do."""
+        job, pressed = self._jobs[0], self._vhost.house.pressed
+        pressed.clear()
+        try:
+            is_over = job.hand_over_some()
+        except Exception:
+            log.exception("a bug: what a client published reaches not all of its subscribers")
+            is_over = True
+        if pressed:
+            self.pressed += (queue for queue in pressed if queue not in self.pressed)
+            pressed.clear()
+        if is_over:
+            self._jobs.popleft()
+            self._count(-job.count(), -job.size, job.route)
+        if self._has_room is not None and not self.must_wait:
+            if not self._has_room.done():
+                self._has_room.set_result(None)
+            self._has_room = None
+        return bool(self._jobs)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._jobs)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether its publisher should not be read now."""
+        if not self.is_async:
+            return bool(self._jobs)
+        if self.count >= MOST_MESSAGES or self.bytes >= MOST_BYTES:
+            return True
+        if self.deliveries >= MOST_DELIVERIES:
+            return True
+        return bool(self._jobs) and self._worker.bytes >= MOST_BYTES_IN_ALL
+
+    async def room(self) -> None:
+        """Returns when the publisher may go on."""
+        while self.must_wait:
+            if self._has_room is None:
+                self._has_room = asyncio.get_running_loop().create_future()
+            await self._has_room
 
 
 class Worker:
-    """Hands over in order. Bounded: whoever fills it waits for room."""
+    """Goes round the lanes that have something in them, a slice from each."""
 
     def __init__(self) -> None:
-        self._work: deque[tuple[Message, tuple[Match[Queue], ...]]] = deque()
-        self._bytes = 0
+        self._lanes: deque[Lane] = deque()
         self._has_work = asyncio.Event()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self.bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._work) >= MOST_MESSAGES or self._bytes >= MOST_BYTES
-
-    def put(self, message: Message, matches: tuple[Match[Queue], ...]) -> None:
-        self._work.append((message, matches))
-        self._bytes += message.size()
+    def line_up(self, lane: Lane) -> None:
+        self._lanes.append(lane)
         self._has_work.set()
-        if self.is_full:
-            self._has_room.clear()
-
-    async def room(self) -> None:
-        await self._has_room.wait()
 
     async def run(self) -> None:
         while True:
             await self._has_work.wait()
-            self._hand_over_some()
-            if not self._work:
+            lane = self._lanes.popleft()
+            if lane.hand_over_some():
+                self._lanes.append(lane)
+            if not self._lanes:
                 self._has_work.clear()
-            if not self.is_full:
-                self._has_room.set()
             await asyncio.sleep(0)
-
-    def _hand_over_some(self) -> None:
-        appends: Appends = []
-        for _ in range(min(TURN, len(self._work))):
-            message, matches = self._work.popleft()
-            self._bytes -= message.size()
-            for queue, options in matches:
-                queue.take(message, options, appends)  # in memory: appends nothing
 
 
 class FanOut:
-    def __init__(self, workers: int) -> None:
-        count = workers or os.cpu_count() or 1
+    """The workers of one gateway. `start` it before the first publish."""
+
+    def __init__(self, workers: int = 0, *, is_async: bool = False) -> None:
+        count = (workers or os.cpu_count() or 1) if is_async else 1
+        self.is_async = is_async
         self._workers = [Worker() for _ in range(count)]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -84,12 +297,7 @@ class FanOut:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def take(self, message: Message, route: Route[Queue], publisher: str) -> Route[Queue]:
-        """Takes what ends in memory; what is left of the route is the caller's."""
-        live = tuple(match for match in route if isinstance(match.queue, EphemeralQueue))
-        if live:
-            self.worker(publisher).put(message, live)
-        return tuple(match for match in route if not isinstance(match.queue, EphemeralQueue))
-
-    def worker(self, publisher: str) -> Worker:
-        return self._workers[hash(publisher) % len(self._workers)]
+    def lane(self, vhost: Vhost, publisher: str) -> Lane:
+        """A lane of its own for a publisher, at the same worker each time."""
+        worker = self._workers[hash(publisher) % len(self._workers)]
+        return Lane(worker, vhost, self.is_async)

@@ -42,7 +42,7 @@ SUCCESS: Final = ReasonCode.SUCCESS
 REFUSED: Final = Published.REFUSED
 FLAGGED_2: Final = native_of(b"", 2, False)
 WORTH_SHARING: Final = 4096  # bytes: of larger packets a second copy costs more than it saves
-DELIVERIES_A_TURN: Final = 20_000  # that one client sets going, before others get their turn
+MOST_WORK: Final = 256  # packets and deliveries, before somebody looks at the time
 
 
 class PassingMessage(Message):
@@ -85,7 +85,8 @@ def take_hot(
     work: that is what makes it worth its length."""
     size = len(data)
     topics = publishing.topics
-    hand_over = publishing.vhost.hand_over
+    hand_over = publishing.hand_over_message
+    is_async, lane = publishing.is_async, publishing.lane
     routes = publishing.vhost.router.topic_routes
     form, client_id, is_5 = publishing.form, publishing.client_id, publishing.is_5
     key_0, key_1, key_2 = KEYS_V5 if is_5 else KEYS_V3
@@ -96,13 +97,15 @@ def take_hot(
     received = work = 0
     known: KnownTopic | None = None
     acknowledgements: list[bytes] = []  # of messages that ended in memory
-    while position + 4 <= size and work < DELIVERIES_A_TURN:
+    pressed = publishing.pressed
+    while position + 4 <= size and work < MOST_WORK and not pressed:
         head = data[position]
         length = data[position + 1]
         if head == PUBACK:
             until = _take_pubacks(data, position, in_flight)
             if until == position:
                 break
+            work += (until - position) // ACK.size
             position = until
             continue
         if head > PUBACK:
@@ -113,6 +116,7 @@ def take_hot(
             if answer is None:
                 break
             position += 4
+            work += 1
             if answer:
                 acknowledgements.append(answer)
             continue
@@ -137,6 +141,13 @@ def take_hot(
                 if route is None:
                     break
                 known.look_at(route)
+            if known.is_wide:
+                lane = publishing.wide_lane()
+                hand_over = lane.hand_over
+            elif lane is not None and not is_async:
+                if lane.is_busy:
+                    break  # it would overtake what goes to many
+                hand_over = publishing.hand_over_message
         else:
             route = known.route
             if known.queue.is_deleted:
@@ -206,7 +217,7 @@ def take_hot(
             if run is not None:
                 count = len(run.marks)
                 received += count
-                work += count * len(route)
+                work += count if is_async or known.is_wide else count * len(route)
                 if packet_id:
                     for mark in run.marks:
                         at = position + mark
@@ -214,7 +225,7 @@ def take_hot(
                 position = run.end
                 continue
         received += 1
-        work += len(route)
+        work += 2 if is_async or known.is_wide else 1 + len(route)
         if packet_id == 0:
             # A subscriber of the same version and QoS gets the very bytes that came.
             encoded: dict[object, object] | None = None
@@ -253,7 +264,7 @@ def take_hot(
         publishing.acknowledge(acknowledgements)
     if received:
         publishing.count_received(received, known)
-        publishing.is_tired = work >= DELIVERIES_A_TURN
+    publishing.is_tired = work >= MOST_WORK
     return position
 
 

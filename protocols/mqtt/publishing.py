@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.mqtt.aliases import IncomingAliases
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.delivering import Deliverer, Link
-from protocols.mqtt.fan_out import FanOut
+from protocols.mqtt.fan_out import WIDE, FanOut, Lane, RunOfMessages
 from protocols.mqtt.inbound import PUBCOMP, Inbound, Received
 from protocols.mqtt.known_topics import KnownTopic
 from protocols.mqtt.packets import Publish, PubRel, Version
@@ -73,10 +73,14 @@ class Publishing:
         "_settings",
         "client_id",
         "form",
+        "hand_over_message",
         "inbound",
         "is_5",
+        "is_async",
         "is_tired",
+        "lane",
         "max_qos",
+        "pressed",
         "session",
         "topics",
         "vhost",
@@ -93,7 +97,7 @@ class Publishing:
         retained: Retained,
         inbound: Inbound,
         queue_topics: QueueTopics,
-        fan_out: FanOut | None,
+        fan_out: FanOut,
         settings: Settings,
         counters: MqttCounters,
         clock: Callable[[], float],
@@ -102,6 +106,7 @@ class Publishing:
         self._put = put
         self.session = session
         self.vhost = session.vhost
+        self.pressed = session.vhost.house.pressed  # queues that were found full in this turn
         self.client_id = session.client_id
         self.is_5 = version is Version.V5
         self.form = MQTT5 if self.is_5 else MQTT3
@@ -111,6 +116,11 @@ class Publishing:
         self.inbound = inbound
         self._queue_topics = queue_topics
         self._fan_out = fan_out
+        self.lane: Lane | None = None  # of messages that are handed over later; most need none
+        self.is_async = fan_out.is_async  # answered before its fan-out begins
+        self.hand_over_message = session.vhost.hand_over
+        if self.is_async:
+            self.hand_over_message = self.wide_lane().hand_over
         self._settings = settings
         self.max_qos = settings.max_qos
         self._counters = counters
@@ -120,14 +130,17 @@ class Publishing:
         self._releases = _Releases(inbound) if session.is_persistent else None
         self._has_complained = False
         self._last: KnownTopic | None = None
-        self.is_tired = False  # it set enough going in this turn
+        self.is_tired = False  # the hot path stopped for nothing but to look at the time
         self._revision = auth.revision
         # Ordinary topics that this client may publish to, by their bytes. The hot path looks here.
         self.topics: dict[bytes, KnownTopic] = {}
 
     def begin_chunk(self) -> None:
-        """What was allowed may not be any more."""
-        self.is_tired = False
+        """Forgets what held for the last chunk: rights that were revoked since."""
+        self.pressed.clear()  # by others, before this turn
+        if self.lane is not None and self.lane.pressed:
+            self.pressed += self.lane.pressed
+            self.lane.pressed.clear()
         if self._revision != self._auth.revision:
             self._revision = self._auth.revision
             self.topics.clear()
@@ -191,17 +204,17 @@ class Publishing:
         self, packet: Publish, message: Message, route: Route[Queue], records: tuple[Record, ...]
     ) -> None:
         """To all queues of the route, and answered when that is safe."""
-        is_taken = False
-        if self._fan_out is not None and route:
-            route, is_taken = self._fan_out.take(message, route, self.client_id), True
+        hand_over = self.hand_over_message
+        if len(route) > WIDE:
+            hand_over = self.wide_lane().hand_over
         qos, packet_id = packet.qos, packet.packet_id
         if qos == 0:
-            self.vhost.hand_over(message, route, None, 0, records)
+            hand_over(message, route, None, 0, records)
             return
         inbound = self.inbound
         if qos == 2:
             records += self.session.note(False, packet_id, 1)
-        outcome = self.vhost.hand_over(message, route, inbound, inbound.next_token, records)
+        outcome = hand_over(message, route, inbound, inbound.next_token, records)
         if outcome is Published.PENDING:
             inbound.expect(qos, packet_id)
             return
@@ -210,7 +223,7 @@ class Publishing:
                 self.forget(packet_id)
             raise full()
         reason = ReasonCode.SUCCESS
-        if outcome is Published.NOWHERE and not is_taken:
+        if outcome is Published.NOWHERE:
             reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
         inbound.answer(qos, packet_id, reason)
 
@@ -229,11 +242,24 @@ class Publishing:
         """As many messages as came one behind the other, if all subscribers take them as they came.
         None: they are to be handed over one by one."""
         qos = 1 if data[position] & 0x06 else 0
+        properties = NOTHING if self.is_5 else b""
+        if self.is_async or known.is_wide:
+            run = find_run(
+                data,
+                position,
+                topic_at,
+                topic_end,
+                end,
+                most=MOST,
+                limit=limit,
+                properties=properties,
+            )
+            self._leave_run(known, run, data[position : run.end], qos)
+            return run
         takers = takers_of(known.route, qos, self.is_5)
         if not takers:
             return None
         most = min(MOST, max(1, DELIVERIES // len(takers)))
-        properties = NOTHING if self.is_5 else b""
         for taker, _ in takers:
             most = min(most, taker.room(qos))
             limit = min(limit, taker.max_packet)
@@ -250,6 +276,25 @@ class Publishing:
         counters.published += count
         counters.delivered += count * len(takers)
         return run
+
+    def wide_lane(self) -> Lane:
+        """The way of what is handed over in slices."""
+        if self.lane is None:
+            self.lane = self._fan_out.lane(self.vhost, self.client_id)
+        return self.lane
+
+    def _leave_run(self, known: KnownTopic, run: Run, octets: bytes, qos: int) -> None:
+        """A run goes to the workers as it came."""
+        gap = 2 * qos + self.is_5
+
+        def make() -> list[Message]:
+            bodies = [
+                octets[mark + gap : until] for mark, until in zip(run.marks, run.ends, strict=True)
+            ]
+            return self._messages(known, bodies, qos == 1, b"")
+
+        later = RunOfMessages(octets, run, qos, self.is_5, make)
+        self.wide_lane().hand_over_run(later, known.route)
 
     def enqueue_run(
         self,
@@ -337,7 +382,7 @@ class Publishing:
         """A QoS 1 or 2 message that may have to wait for a commit."""
         inbound = self.inbound
         records = self.session.note(False, packet_id, 1) if qos == 2 else ()
-        outcome = self.vhost.hand_over(message, known.route, inbound, inbound.next_token, records)
+        outcome = self.hand_over_message(message, known.route, inbound, inbound.next_token, records)
         if outcome is Published.PENDING:
             inbound.expect(qos, packet_id)
         elif outcome is Published.REFUSED:
@@ -423,10 +468,14 @@ class Publishing:
 
     def remember(self, known: KnownTopic) -> None:
         """The next publish to this topic takes the hot path."""
-        if self._fan_out is None:
-            if len(self.topics) >= self._settings.max_topics_remembered:
-                self.topics.clear()
-            self.topics[known.name.encode()] = known
+        if len(self.topics) >= self._settings.max_topics_remembered:
+            self.topics.clear()
+        self.topics[known.name.encode()] = known
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether its fan-out has more to do than it should be given."""
+        return self.lane is not None and self.lane.must_wait
 
     def refuse(self, packet: Publish, topic: str, error: CoreError) -> None:
         """In the words of the version. 3.x has none for QoS 1 and 2 but to end the connection

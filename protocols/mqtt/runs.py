@@ -31,6 +31,10 @@ class Run(NamedTuple):
     marks: list[int]  # behind each topic, relative to the run's beginning: identifiers are there
     ends: list[int]  # of each message, in the same way
 
+    def largest(self) -> int:
+        """Bytes of its largest packet."""
+        return max(end - start for start, end in zip((0, *self.ends), self.ends, strict=False))
+
 
 def find_run(
     data: bytes,
@@ -94,26 +98,36 @@ def takers_of(route: Route[Queue], qos: int, is_5: bool) -> list[tuple[Deliverer
     """Those who are to get a message, if every one of them takes it now, as it came."""
     takers: list[tuple[Deliverer, Consumer]] = []
     for queue, options in route:
-        if type(queue) is not EphemeralQueue or queue.window is not None:
+        taker = taker_of(queue, options, qos, is_5)
+        if taker is None:
             return None
-        cursor = queue.cursor
-        consumers = cursor.consumers
-        if len(consumers) != 1 or len(options) != 1:
-            return None
-        consumer, option = consumers[0], options[0]
-        sink = consumer.sink
-        if (
-            type(sink) is not Deliverer
-            or sink.is_5 is not is_5
-            or not sink.is_plain
-            or option.extra is not None  # type: ignore[attr-defined]
-            or (qos and not option.qos)  # type: ignore[attr-defined]
-            or not consumer.auto_settle
-            or not consumer.replenish
-            or not consumer.is_waiting
-            or consumer.credit <= 0
-            or cursor.ready.count()
-        ):
-            return None
-        takers.append((sink, consumer))
+        takers.append(taker)
     return takers
+
+
+def taker_of(
+    queue: Queue, options: tuple[object, ...], qos: int, is_5: bool
+) -> tuple[Deliverer, Consumer] | None:
+    """Who is to get a message through this queue, if it takes it now, as it came."""
+    if type(queue) is not EphemeralQueue or queue.window is not None:
+        return None
+    cursor = queue.cursor
+    consumers = cursor.consumers
+    if len(consumers) != 1 or len(options) != 1:
+        return None
+    consumer, option = consumers[0], options[0]
+    sink = consumer.sink
+    if (
+        type(sink) is not Deliverer
+        or sink.is_5 is not is_5
+        or not sink.is_plain
+        or option.extra is not None  # type: ignore[attr-defined]
+        or (qos and not option.qos)  # type: ignore[attr-defined]
+        or not consumer.auto_settle
+        or not consumer.replenish
+        or not consumer.is_waiting
+        or consumer.credit <= 0
+        or cursor.ready.count()
+    ):
+        return None
+    return sink, consumer

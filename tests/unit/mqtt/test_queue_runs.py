@@ -13,6 +13,7 @@ from protocols.mqtt.codec import decode, split
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.delivering import Deliverer
 from protocols.mqtt.encoder import encode
+from protocols.mqtt.fan_out import FanOut
 from protocols.mqtt.hot import take_hot
 from protocols.mqtt.inbound import Inbound
 from protocols.mqtt.known_topics import KnownTopic
@@ -111,7 +112,7 @@ class Stage:
             none,  # type: ignore[arg-type]
             Inbound(self.link.out.append, version, MAXIMUM, ignore, ignore),
             none,  # type: ignore[arg-type]
-            None,
+            FanOut(),
             Settings(),
             MqttCounters(),
             float,

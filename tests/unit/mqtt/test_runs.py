@@ -12,6 +12,7 @@ from protocols.mqtt.codec import decode, split
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.delivering import Deliverer
 from protocols.mqtt.encoder import encode
+from protocols.mqtt.fan_out import FanOut
 from protocols.mqtt.hot import take_hot
 from protocols.mqtt.inbound import Inbound
 from protocols.mqtt.known_topics import KnownTopic
@@ -39,7 +40,7 @@ TOPICS = ("a", "a/b", "x" * 200)
 class Stage:
     """A vhost with subscribers, and a publisher of one version."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: Version, *, is_async: bool = False) -> None:
         self.version = version
         self.counters = MqttCounters()
         none: Any = None
@@ -65,7 +66,7 @@ class Stage:
             none,
             Inbound(self.answers.out.append, version, 10_000, ignore, ignore),
             none,
-            None,
+            FanOut(1, is_async=is_async),
             Settings(),
             self.counters,
             float,
@@ -238,3 +239,28 @@ def test_a_run_ends_where_the_chunk_is_cut(version: Version) -> None:
         assert run.end == max(end for end in ends if end <= cut)
         assert run.ends == ends[: ends.index(run.end) + 1]
         assert len(run.marks) == len(run.ends)
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+@pytest.mark.parametrize("subscribers", SUBSCRIBERS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_asynchronous_fan_out_answers_first_and_delivers_the_same(
+    version: Version, subscribers: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    published = data.draw(stream(version))
+    later, at_once = Stage(version, is_async=True), Stage(version)
+    for stage in (later, at_once):
+        for options in subscribers:
+            stage.subscriber(**options)
+    raw = b"".join(encode(packet, version) for packet in published)
+    assert later.take(raw) == at_once.take(raw) == len(raw)
+    assert b"".join(later.answers.out) == b"".join(at_once.answers.out)
+    assert not any(later.heard())
+    lane = later.publishing.wide_lane()
+    while lane.is_busy:
+        lane.hand_over_some()
+    assert later.heard() == at_once.heard()
+    core, other = later.vhost.house.counters, at_once.vhost.house.counters
+    assert (core.published, core.delivered) == (other.published, other.delivered)
+    assert (lane.count, lane.bytes, lane.deliveries) == (0, 0, 0)
