@@ -14,6 +14,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Container,
     Coroutine,
     Iterable,
     Iterator,
@@ -82,20 +83,17 @@ class RetainedStore(Protocol):
         """Deletes those of them that have expired by then."""
 
 
-_stamps: Final = count(1)
-
-
 class Node:
     """One level of some topics; the topic that ends here is named in full."""
 
-    __slots__ = ("children", "expires_at", "size", "stamp", "topic")
+    __slots__ = ("children", "expires_at", "number", "size", "topic")
 
     def __init__(self) -> None:
         self.children: dict[str, Node] = {}
         self.topic: str | None = None
         self.size = 0
         self.expires_at: float | None = None
-        self.stamp = 0  # tells this value from those before it
+        self.number = 0  # of the publish that made this value; 0: before this gateway started
 
 
 class TopicIndex:
@@ -113,7 +111,7 @@ class TopicIndex:
             node = node.children.get(level) if node is not None else None
         return None if node is None or node.topic is None else node
 
-    def put(self, topic: str, size: int, expires_at: float | None) -> None:
+    def put(self, topic: str, size: int, expires_at: float | None, number: int = 0) -> None:
         node = self._root
         for level in levels_of(topic):
             child = node.children.get(level)
@@ -122,7 +120,7 @@ class TopicIndex:
             node = child
         self._leave(node)
         node.topic, node.size, node.expires_at = topic, size, expires_at
-        node.stamp = next(_stamps)
+        node.number = number
         self.count += 1
         self.bytes += size
         self.expiring += expires_at is not None
@@ -208,8 +206,8 @@ class Retained:
         self._indexes: dict[str, TopicIndex] = {}
         # The newest of each topic that is on its way to the table, the oldest of them first. One
         # that is refused there stays until somebody subscribes, or they are many.
-        self._coming: dict[tuple[str, str], tuple[int, RetainedRecord]] = {}
-        self._numbers = count(1)
+        self._coming: dict[tuple[str, str], RetainedRecord] = {}
+        self._numbers = count(1)  # publishes and subscriptions, in one order
         self._is_clearing = False
         self._cache: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self.cached_bytes = 0
@@ -232,9 +230,10 @@ class Retained:
         topic = message.topic
         if message.body:
             self._check_limits(vhost, message)
-        record = RetainedRecord(vhost, topic, message if message.body else None, qos)
+        value = message if message.body else None
+        record = RetainedRecord(vhost, topic, value, qos, next(self._numbers))
         self._coming.pop((vhost, topic), None)
-        self._coming[vhost, topic] = next(self._numbers), record
+        self._coming[vhost, topic] = record
         if len(self._coming) > MOST_COMING and not self._is_clearing:
             self._is_clearing = True
             self._later(self._clear_refused())
@@ -270,14 +269,13 @@ class Retained:
         """These are in the table now, in this order."""
         for record in records:
             vhost, topic, message = record.vhost, record.topic, record.message
-            coming = self._coming.get((vhost, topic))
-            if coming is not None and coming[1] is record:
+            if self._coming.get((vhost, topic)) is record:
                 del self._coming[vhost, topic]
             self._uncache(vhost, topic)
             if message is None:
                 self._index(vhost).remove(topic)
                 continue
-            self._index(vhost).put(topic, message.size(), message.expires_at)
+            self._index(vhost).put(topic, message.size(), message.expires_at, record.number)
             self._keep(vhost, topic, Kept(message, record.qos, self._clock()))
             if message.expires_at is not None:
                 self._plan_sweep()
@@ -306,29 +304,51 @@ class Retained:
 
     # --- matching
 
+    def mark(self) -> int:
+        """The present, in the order of publishes. Whoever subscribes takes it in the same turn in
+        which its queues are bound: each publish is then either before it, and the business of
+        `match`, or after it, and routed."""
+        return next(self._numbers)
+
     async def match(
-        self, vhost: str, topic_filter: str, limit: int | None = None
+        self,
+        vhost: str,
+        topic_filter: str,
+        limit: int | None = None,
+        *,
+        mark: int | None = None,
     ) -> AsyncIterator[Kept]:
-        """The values of the topics that match, a page of them in memory at a time, for a subscriber
-        whose queues are bound already. What was published before is waited for: it came too early
-        for the subscriber to get otherwise. What is published from now on comes by itself, and an
-        older value of its topic is left out, as that would come after it."""
-        tokens, now, matched = filter_tokens(topic_filter), next(self._numbers), 0
-        if self._coming and not await self._has_caught_up(now):
-            for kept in self._early(vhost, tokens, now):
-                matched += 1
-                yield kept
+        """The values that the matching topics had at the mark, a page of them in memory at a time.
+        A value published before the mark is waited for: it came too early for the subscriber to get
+        otherwise. A topic published to after the mark is left out: its new value comes by itself,
+        and the older one would come after it."""
+        tokens, matched = filter_tokens(topic_filter), 0
+        if mark is None:
+            mark = self.mark()
+        early: dict[str, tuple[int, Kept]] = {}
+        if self._coming and not await self._has_caught_up(mark):
+            early = self._early(vhost, tokens, mark)
+        for topic, (number, kept) in early.items():
+            if not self._is_value(vhost, topic, number):
+                continue
+            if matched == limit:
+                return
+            matched += 1
+            yield kept
         index = self._indexes.get(vhost)
         if index is None:
             return
-        for page in _pages(index.match(tokens)):
+        for page in _pages(_older(index.match(tokens), mark, early)):
             for kept in await self._values(vhost, page):
+                topic = kept.message.topic
+                if not self._is_value(vhost, topic, page[topic]):
+                    continue
                 if matched == limit:
                     return
                 matched += 1
                 yield kept
 
-    async def _has_caught_up(self, now: int) -> bool:
+    async def _has_caught_up(self, mark: int) -> bool:
         """All that was published before is in the table, or never will be. False: the database is
         away, and nobody has to wait for it who can be served without."""
         try:
@@ -338,23 +358,33 @@ class Retained:
             return False
         while self._coming:
             oldest = next(iter(self._coming))
-            if self._coming[oldest][0] > now:
+            if self._coming[oldest].number > mark:
                 break
             del self._coming[oldest]
         return True
 
-    def _early(self, vhost: str, tokens: Tokens, now: int) -> list[Kept]:
-        """Values that match, and that are on their way to the table since before."""
-        index = TopicIndex()
-        for (name, topic), (number, record) in self._coming.items():
-            if name == vhost and number < now and record.message is not None:
+    def _is_value(self, vhost: str, topic: str, number: int) -> bool:
+        """Whether that publish still is the last one of its topic. Asked for each value when its
+        turn comes: whoever reads a page may take long over it, and hears of newer ones itself."""
+        coming = self._coming.get((vhost, topic))
+        if coming is not None:
+            return coming.number == number
+        node = self._index(vhost).find(topic)
+        return node is not None and node.number == number
+
+    def _early(self, vhost: str, tokens: Tokens, mark: int) -> dict[str, tuple[int, Kept]]:
+        """Values that match, by topic, and that are on their way to the table since before, with
+        the number of their publish."""
+        index, now = TopicIndex(), self._clock()
+        for (name, topic), record in self._coming.items():
+            if name == vhost and record.number < mark and record.message is not None:
                 index.put(topic, 0, None)
-        coming = [self._coming[vhost, node.topic or ""][1] for node in index.match(tokens)]
-        return [
-            Kept(each.message, each.qos, self._clock())
+        coming = [self._coming[vhost, node.topic or ""] for node in index.match(tokens)]
+        return {
+            each.topic: (each.number, Kept(each.message, each.qos, now))
             for each in coming
-            if each.message is not None and not _is_expired(each.message, self._clock())
-        ]
+            if each.message is not None and not _is_expired(each.message, now)
+        }
 
     async def _values(self, vhost: str, page: dict[str, int]) -> list[Kept]:
         found: dict[str, Kept] = {}
@@ -368,7 +398,7 @@ class Retained:
             read = await self._store.read(vhost, missing)
             for topic, kept in read.items():
                 node = self._index(vhost).find(topic)
-                if node is not None and node.stamp == page[topic]:  # no newer one came meanwhile
+                if node is not None and node.number == page[topic]:  # no newer one came meanwhile
                     self._keep(vhost, topic, kept)
                     found[topic] = kept
         found = {topic: kept for topic, kept in found.items() if (vhost, topic) not in self._coming}
@@ -449,14 +479,19 @@ def _is_expired(message: Message, now: float) -> bool:
     return message.expires_at is not None and message.expires_at <= now
 
 
+def _older(nodes: Iterable[Node], mark: int, early: Container[str]) -> Iterator[Node]:
+    """Nodes whose value is from before the mark, and was not found on its way already."""
+    return (node for node in nodes if node.number < mark and node.topic not in early)
+
+
 def _pages(nodes: Iterable[Node]) -> Iterator[dict[str, int]]:
-    """Topics and their stamps, as many at a time as are read back at once."""
+    """Topics and the numbers of their values, as many at a time as are read back at once."""
     page: dict[str, int] = {}
     size = 0
     for node in nodes:
         if node.topic is None:
             continue
-        page[node.topic] = node.stamp
+        page[node.topic] = node.number
         size += node.size
         if len(page) >= PAGE_TOPICS or size >= PAGE_BYTES:
             yield page

@@ -27,6 +27,7 @@ from queue_core.units import PacketRecord
 if TYPE_CHECKING:
     from queue_core.consumers import Delivery
     from queue_core.sessions import Sessions
+    from queue_core.subscription_changes import Change
     from queue_core.vhost import Vhost
 
 ClientKey = tuple[str, str]  # vhost and client id
@@ -299,32 +300,32 @@ class Session:
 
     # --- subscriptions
 
+    def change(self) -> Change:
+        """A change of subscriptions: each of its steps acts at once, and `commit` stores them."""
+        return self._sessions.change(self)
+
     async def subscribe(self, subscription: Subscription) -> bool:
         """Committed on return. False: it was there, and has the new options."""
-        return (await self._sessions.subscribe(self, [subscription]))[0]
+        return (await self.subscribe_all([subscription]))[0]
 
     async def subscribe_all(self, subscriptions: list[Subscription]) -> list[bool]:
         """In one transaction, all or none."""
-        return await self._sessions.subscribe(self, subscriptions)
+        self.check_attached()
+        self._sessions.check_subscriptions(self.state, subscriptions)
+        change = self.change()
+        are_new = [change.put(each) for each in subscriptions]
+        await change.commit()
+        return are_new
 
     async def unsubscribe(self, address: str) -> bool:
         """Committed on return. False: there was no such subscription."""
-        return (await self._sessions.unsubscribe(self, [address]))[0]
+        return (await self.unsubscribe_all([address]))[0]
 
     async def unsubscribe_all(self, addresses: list[str]) -> list[bool]:
-        return await self._sessions.unsubscribe(self, addresses)
-
-    def bind(self, subscription: Subscription) -> None:
-        """Stored first: what is on its way goes to one of the two queues in any case."""
-        stored = self.stored
-        if stored is not None and not stored.is_deleted:
-            self.vhost.subscribe(subscription.filter, stored, subscription)
-        self.vhost.subscribe(subscription.filter, self.live, subscription)
-
-    def unbind(self, subscription: Subscription) -> None:
-        self.vhost.unsubscribe(subscription.filter, self.live)
-        if self.stored is not None:
-            self.vhost.unsubscribe(subscription.filter, self.stored)
+        change = self.change()
+        were_there = [change.drop(address) for address in addresses]
+        await change.commit()
+        return were_there
 
     # --- deliveries of a group
 

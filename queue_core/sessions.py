@@ -41,6 +41,7 @@ from queue_core.session import (
 )
 from queue_core.shares import Shares
 from queue_core.specs import QueueSpec
+from queue_core.subscription_changes import Change, Changes
 from queue_core.subscriptions import (
     LIVE_SESSION_PREFIX,
     SHARE_PREFIX,
@@ -49,7 +50,6 @@ from queue_core.subscriptions import (
     Subscription,
     is_worth_storing,
 )
-from queue_core.topics import filter_tokens
 from queue_core.turns import Turns
 from queue_core.units import PacketRecord, Record, RetainedRecord
 from queue_core.wills import Wills
@@ -63,7 +63,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_OWN_ID: Final = 1900
 LONGEST_CLIENT_ID: Final = 1024  # bytes: it is in the keys of tables and the name of a queue
-LONGEST_ADDRESS: Final = 2000  # bytes of a stored subscription's filter, for the same reason
 
 
 class Sessions:
@@ -100,6 +99,14 @@ class Sessions:
         self._states: dict[ClientKey, SessionState] = {}  # of the stored ones
         self._attached: dict[ClientKey, Session] = {}
         self._turns = Turns()
+        self._changes = Changes(
+            store,
+            self.shares,
+            self._turns,
+            self._states,
+            self._attached,
+            self.settings.max_subscriptions,
+        )
 
     # --- opening
 
@@ -250,74 +257,14 @@ class Sessions:
     def turn_of(self, key: ClientKey) -> AbstractAsyncContextManager[None]:
         return self._turns.of(key)
 
-    async def subscribe(self, session: Session, subscriptions: list[Subscription]) -> list[bool]:
-        """All of them or none; for each, whether it is new."""
-        async with self._turns.of(session.key):
-            session.check_attached()
-            state = session.state
-            self._check_subscriptions(state, subscriptions)
-            addresses = [each.address for each in subscriptions]
-            are_new = [
-                address not in state.subscriptions and is_first
-                for address, is_first in _firsts(addresses)
-            ]
-            joined: list[Subscription] = []
-            try:
-                for each in subscriptions:
-                    if each.share is not None:
-                        await self.shares.join(session, each)
-                        joined.append(each)
-                if state.id and subscriptions:
-                    await self._store.put_subscriptions(state.id, subscriptions)
-            except BaseException:
-                await self._unjoin(session, joined)
-                raise
-            for each in subscriptions:
-                state.subscriptions[each.address] = each
-                if each.share is None and each.queue is None:
-                    session.bind(each)
-            return are_new
+    def change(self, session: Session) -> Change:
+        """A change of the session's subscriptions, which acts step by step, and is to be
+        committed."""
+        return Change(self._changes, session)
 
-    def _check_subscriptions(self, state: SessionState, coming: list[Subscription]) -> None:
-        most = self.settings.max_subscriptions
-        if len(state.subscriptions.keys() | {each.address for each in coming}) > most:
-            raise LimitExceeded(
-                f"a session has {most} subscriptions at most; take some back, or use a wildcard"
-            )
-        for each in coming:
-            if each.queue is None:
-                filter_tokens(each.filter)
-            if state.id or each.share is not None:
-                _check_length("the filter of a stored subscription", each.address, LONGEST_ADDRESS)
-
-    async def _unjoin(self, session: Session, joined: Iterable[Subscription]) -> None:
-        for each in joined:
-            earlier = session.state.subscriptions.get(each.address)
-            if earlier is None:
-                await self.shares.leave(session.vhost, session.client_id, each.address)
-            else:
-                await self.shares.join(session, earlier)
-
-    async def unsubscribe(self, session: Session, addresses: list[str]) -> list[bool]:
-        """For each, whether there was such a subscription."""
-        async with self._turns.of(session.key):
-            session.check_attached()
-            state = session.state
-            were_there = [
-                address in state.subscriptions and is_first
-                for address, is_first in _firsts(addresses)
-            ]
-            if state.id and any(were_there):
-                await self._store.delete_subscriptions(state.id, addresses)
-            for address in addresses:
-                gone = state.subscriptions.pop(address, None)
-                if gone is None or gone.queue is not None:
-                    continue
-                if gone.share is None:
-                    session.unbind(gone)
-                else:
-                    await self.shares.leave(session.vhost, session.client_id, address)
-            return were_there
+    def check_subscriptions(self, state: SessionState, coming: list[Subscription]) -> None:
+        """Raises CoreError: the session may not have them."""
+        self._changes.check(state, coming)
 
     # --- detaching and ending
 
@@ -345,7 +292,7 @@ class Sessions:
         state.expiry = expiry
         if not state.id:
             for each in state.shared_subscriptions():
-                await self.shares.leave(vhost, session.client_id, each.address)
+                await self.shares.part(vhost, session.client_id, each.address)
             return
         state.disconnected_at = now = self._clock()
         if expiry == 0:
@@ -427,7 +374,7 @@ class Sessions:
         self._states.pop(state.key, None)
         self.ledger.forget(state.id)
         for each in state.shared_subscriptions():
-            await self.shares.leave(vhost, state.key[1], each.address)
+            await self.shares.part(vhost, state.key[1], each.address)
         if state.stored is not None:
             await self._leftovers.drop(vhost, state.stored, lambda: self.turn_of(state.key))
 
@@ -528,14 +475,6 @@ class Sessions:
         for key, state in states.items():
             if vhost is None or key[0] == vhost:
                 yield state.info(is_connected=key in self._attached)
-
-
-def _firsts(addresses: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each, and whether it is the first of its kind: one request may name an address twice."""
-    seen: set[str] = set()
-    for address in addresses:
-        yield address, address not in seen
-        seen.add(address)
 
 
 def _tell(call: Callable[..., None], *facts: object) -> None:

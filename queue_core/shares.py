@@ -91,45 +91,50 @@ class Shares:
 
     # --- members come and go
 
-    async def join(self, session: Session, subscription: Subscription) -> None:
-        """A connected session subscribes, or subscribes again. The group's queues are there, the
-        stored one in the database, when this returns."""
-        key = (session.vhost.name, subscription.address)
-        async with self._turns.of(key):
-            group = self._group(session.vhost, subscription)
-            before = group.members.get(session.client_id)
-            group.members[session.client_id] = Member(subscription, session.is_persistent)
-            try:
-                await self._provide_stored(group)
-            except BaseException:
-                self._put_back(group, key, session.client_id, before)
-                raise
-            self._connect(group, session)
+    def join(self, session: Session, subscription: Subscription) -> None:
+        """A connected session subscribes, or subscribes again, and gets its share from now on.
+        `provide` makes the queue that keeps the group's messages, where a member asks for that."""
+        group = self._group(session.vhost, subscription)
+        group.members[session.client_id] = Member(subscription, session.is_persistent)
+        self._connect(group, session)
 
-    async def leave(self, vhost: Vhost, client_id: str, address: str) -> None:
-        """The session ended, or took its subscription back. With the last member the group goes."""
+    async def provide(self, vhost: Vhost, address: str) -> None:
+        """The group's stored queue is in the database on return, if any member needs one. Raises
+        CoreError."""
         key = (vhost.name, address)
         async with self._turns.of(key):
             group = self._groups.get(key)
-            if group is None:
-                return
-            group.members.pop(client_id, None)
-            self._disconnect(group, client_id)
-            if group.members:
-                self._bind(group)
+            if group is not None and group.members:
+                await self._provide_stored(group)
+
+    def leave(self, vhost: Vhost, client_id: str, address: str) -> None:
+        """The session ended, or took its subscription back. A group without members takes no more
+        messages; `clear` removes it."""
+        group = self._groups.get((vhost.name, address))
+        if group is None:
+            return
+        group.members.pop(client_id, None)
+        self._disconnect(group, client_id)
+        if group.members:
+            self._bind(group)
+        elif group.stored is not None:
+            vhost.unsubscribe(group.filter, group.stored)
+
+    async def clear(self, vhost: Vhost, address: str) -> None:
+        """Removes the group, with its queue, if nobody belongs to it any more."""
+        key = (vhost.name, address)
+        async with self._turns.of(key):
+            group = self._groups.get(key)
+            if group is None or group.members:
                 return
             del self._groups[key]
             if group.stored is not None:
-                vhost.unsubscribe(group.filter, group.stored)
                 await self._leftovers.drop(vhost, group.stored, lambda: self.turn_of(*key))
 
-    def _put_back(self, group: Group, key: GroupKey, client_id: str, before: Member | None) -> None:
-        if before is not None:
-            group.members[client_id] = before
-            return
-        del group.members[client_id]
-        if not group.members:
-            del self._groups[key]
+    async def part(self, vhost: Vhost, client_id: str, address: str) -> None:
+        """Leaves, and clears what is left."""
+        self.leave(vhost, client_id, address)
+        await self.clear(vhost, address)
 
     # --- connections come and go
 

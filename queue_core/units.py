@@ -35,6 +35,7 @@ class RetainedRecord:
     topic: str
     message: Message | None
     qos: int = 0
+    number: int = 0  # its place in the order of publishes and subscriptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,10 @@ class ClientLink(Link, Protocol):
     def defer(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that takes time: the rest of the input waits for it, in order."""
 
+    def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """What is left to do for a packet that acts already: in order, one after another. Further
+        subscriptions do not wait for it, the rest of the input does."""
+
     def close(self) -> None:
         """Nothing more is sent."""
 
@@ -376,11 +380,11 @@ class Client:
 
     def on_subscribe(self, packet: Subscribe) -> None:
         self._check_answer(len(packet.requests))
-        self._link.defer(self._subscribing.subscribe(packet, self._send))
+        self._link.follow_up(self._subscribing.subscribe(packet, self._send))
 
     def on_unsubscribe(self, packet: Unsubscribe) -> None:
         self._check_answer(len(packet.filters))
-        self._link.defer(self._subscribing.unsubscribe(packet, self._send))
+        self._link.follow_up(self._subscribing.unsubscribe(packet, self._send))
 
     def _check_answer(self, reasons: int) -> None:
         """Nothing is done that cannot be answered [MQTT-3.1.2-24]. Raises MqttError."""

@@ -44,7 +44,15 @@ class SysTopics(Protocol):
 class RetainedSending:
     """For one client."""
 
-    __slots__ = ("_fail", "_retained", "_session", "_settings", "_spawn", "_sys_topics")
+    __slots__ = (
+        "_current",
+        "_fail",
+        "_retained",
+        "_session",
+        "_settings",
+        "_spawn",
+        "_sys_topics",
+    )
 
     def __init__(
         self,
@@ -61,18 +69,43 @@ class RetainedSending:
         self._settings = settings
         self._spawn = spawn
         self._fail = fail  # the client cannot get what it was promised
+        # By address, the subscription whose values are on their way. One that asks for them again
+        # begins anew; one that does not leaves the others going.
+        self._current: dict[str, Subscription] = {}
 
-    async def send(self, subscription: Subscription) -> None:
-        """What its filter matches now, or as much of it as there is room for: nothing is read from
-        the client until this returns, and its acknowledgements are what makes room. Raises
-        MqttError."""
-        values = self._values(subscription.filter)
+    def mark(self) -> int:
+        """The present, for a subscription that is made in this turn of the loop."""
+        return self._retained.mark()
+
+    def stop(self, address: str) -> None:
+        """No more of them: the client has unsubscribed."""
+        self._current.pop(address, None)
+
+    async def send(self, subscription: Subscription, mark: int) -> None:
+        """What its filter matched at the mark, or as much of it as there is room for: nothing but
+        subscriptions is read from the client until this returns, and its acknowledgements are what
+        makes room. Raises MqttError."""
+        if subscription.address not in self._session.subscriptions:
+            return  # taken back before its turn came
+        self._current[subscription.address] = subscription
+        values = self._values(subscription.filter, mark)
         try:
             is_all = await self._send_some(subscription, values)
         except CoreError as error:
             raise MqttError(reason_of(error), f"retained messages: {error}") from error
-        if not is_all:
+        if is_all:
+            self._end(subscription)
+            await values.aclose()
+        else:
             self._spawn(self._send_rest(subscription, values))
+
+    def _end(self, subscription: Subscription) -> None:
+        if self._current.get(subscription.address) is subscription:
+            del self._current[subscription.address]
+
+    def _is_wanted(self, subscription: Subscription) -> bool:
+        is_current = self._current.get(subscription.address) is subscription
+        return is_current and self._session.is_attached
 
     async def _send_rest(
         self, subscription: Subscription, values: AsyncGenerator[Message, None]
@@ -81,6 +114,7 @@ class RetainedSending:
             try:
                 while await self._has_room(subscription):
                     if await self._send_some(subscription, values):
+                        self._end(subscription)
                         return
             except CoreError as error:
                 self._fail(error)
@@ -92,7 +126,7 @@ class RetainedSending:
         session, sent = self._session, 0
         marked = msgspec.structs.replace(subscription, extra={RETAINED: True})
         async for message in values:
-            if not session.is_attached:
+            if not self._is_wanted(subscription):
                 return True
             route = tuple(Match(queue, (marked,)) for queue in self._queues())
             session.vhost.hand_over(message, route, None, 0, ())
@@ -105,10 +139,8 @@ class RetainedSending:
 
     async def _has_room(self, subscription: Subscription) -> bool:
         """Waits for it. False: nobody waits for the rest any more."""
-        session, pause = self._session, FIRST_PAUSE
-        while session.is_attached and session.subscriptions.get(subscription.address) is (
-            subscription
-        ):
+        pause = FIRST_PAUSE
+        while self._is_wanted(subscription):
             if not self._is_crowded():
                 return True
             await asyncio.sleep(pause)
@@ -128,14 +160,14 @@ class RetainedSending:
             or self._session.vhost.writer.is_congested
         )
 
-    async def _values(self, topic_filter: str) -> AsyncGenerator[Message, None]:
+    async def _values(self, topic_filter: str, mark: int) -> AsyncGenerator[Message, None]:
         vhost = self._session.vhost.name
         if topic_filter.startswith(SYS_PREFIX) and vhost == self._settings.vhost:
             for message in self._sys_topics.matching(topic_filter):
                 yield message
         if not self._settings.retained_messages:
             return  # what was retained before stays where it is
-        async for kept in self._retained.match(vhost, topic_filter):
+        async for kept in self._retained.match(vhost, topic_filter, mark=mark):
             yield kept.message
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck, Unsubscribe
@@ -16,12 +16,19 @@ from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.rights import right_of, topic_right
 from protocols.mqtt.settings import Settings
 from queue_core.auth import Action, Auth, Identity
-from queue_core.errors import CoreError, InvalidTopic, LimitExceeded, NotSupported
+from queue_core.errors import (
+    CoreError,
+    InvalidTopic,
+    LimitExceeded,
+    NotSupported,
+    SessionNotFound,
+)
 from queue_core.subscriptions import SHARE_PREFIX, Subscription
 from queue_core.topics import MAX_LEVELS, filter_tokens
 
 if TYPE_CHECKING:
     from queue_core.session import Session
+    from queue_core.subscription_changes import Change
 
 log = logging.getLogger(__name__)
 
@@ -72,41 +79,63 @@ class Subscribing:
 
     # --- SUBSCRIBE
 
-    async def subscribe(self, packet: Subscribe, answer: Callable[[SubAck], None]) -> None:
-        """One reason for each filter, in order [MQTT-3.8.4-6]; retained messages follow. Raises
-        MqttError."""
+    def subscribe(
+        self, packet: Subscribe, answer: Callable[[SubAck], None]
+    ) -> Coroutine[Any, Any, None]:
+        """Topic filters route from now on. What is left to do takes time: writing them down,
+        competing on queues, SUBACK with one reason for each filter, in order [MQTT-3.8.4-6], and
+        retained messages. Raises MqttError, now or then."""
         if self._is_5:
             self._check_announced(packet)
-        reasons: list[int] = []
-        granted: list[Subscription] = []
-        problem: str | None = None
+        asked = _Asked(packet, self._session.change(), self._retained.mark())
         room = _Room(self._session.subscriptions, self._settings)
-        for request in packet.requests:
+        for at, request in enumerate(packet.requests):
             try:
                 room.take(request.filter)
-                subscription = await self._granted(request, packet.properties)
+                subscription = self._parse(request, packet.properties)
+                if subscription.queue is None:
+                    asked.is_new[at] = asked.change.put(subscription)
             except CoreError as error:
-                reasons.append(self._refused(request.filter, error))
-                problem = str(error)
+                self._note_refusal(asked, at, error)
             else:
-                reasons.append(subscription.qos)
-                granted.append(subscription)
+                asked.granted[at] = subscription
+        self._on_changed()
+        return self._finish(asked, answer)
+
+    async def _finish(self, asked: _Asked, answer: Callable[[SubAck], None]) -> None:
+        is_settled = True  # nothing has changed since the packet came
+        for at, subscription in list(asked.granted.items()):
+            if subscription.queue is not None:
+                is_settled = False
+                try:
+                    await self._queue_topics.provide(subscription)
+                    await self._queue_topics.line_up(subscription)
+                    asked.change.put(subscription)
+                except CoreError as error:
+                    self._note_refusal(asked, at, error)
         try:
-            are_new = await self._session.subscribe_all(granted)
+            await asked.change.commit()
         except CoreError as error:
-            problem = str(error)
-            refusal = self._refused(packet.requests[0].filter, error)
-            reasons = [reason if reason >= 0x80 else refusal for reason in reasons]
-            granted, are_new = [], []
+            is_settled = False
+            for at in list(asked.granted):
+                self._note_refusal(asked, at, error)
             self._queue_topics.stand_back()
         self._queue_topics.step_in()
-        self._on_changed()
-        answer(SubAck(packet.packet_id, tuple(reasons), self._said(problem)))
-        for subscription, is_new in zip(granted, are_new, strict=True):
+        if not is_settled:
+            self._on_changed()
+        packet = asked.packet
+        reasons = [asked.reason(at) for at in range(len(packet.requests))]
+        answer(SubAck(packet.packet_id, tuple(reasons), self._said(asked.problem)))
+        for at, subscription in asked.granted.items():
             if subscription.queue is not None:
                 self._queue_topics.wake(subscription.address)
             elif subscription.share is None:
-                await self._send_retained(subscription, is_new)
+                await self._send_retained(subscription, asked.is_new[at], asked.mark)
+
+    def _note_refusal(self, asked: _Asked, at: int, error: CoreError) -> None:
+        asked.granted.pop(at, None)
+        asked.refused[at] = self._refused(asked.packet.requests[at].filter, error)
+        asked.problem = str(error)
 
     def _check_announced(self, packet: Subscribe) -> None:
         """CONNACK said what is not to be had here: who asks for it all the same broke the protocol
@@ -139,16 +168,13 @@ class Subscribing:
             )
         return None
 
-    async def _granted(self, request: SubscribeRequest, properties: PropertySet) -> Subscription:
-        """What becomes of one filter. Raises CoreError."""
+    def _parse(self, request: SubscribeRequest, properties: PropertySet) -> Subscription:
+        """What one filter asks for. Raises CoreError."""
         qos = min(request.qos, self._settings.max_qos)
         identifier = next(iter(properties.subscription_identifiers), None)
         if request.filter.startswith(QUEUE_PREFIX):
             user = dict(reversed(properties.user))
-            subscription = self._queue_topics.parse(request.filter, qos, identifier, user)
-            await self._queue_topics.provide(subscription)
-            await self._queue_topics.line_up(subscription)
-            return subscription
+            return self._queue_topics.parse(request.filter, qos, identifier, user)
         missing = self._missing(request.filter)  # [MQTT-3.8.3-2] of 3.1.1
         if missing is not None:
             raise NotSupported(missing[1])
@@ -202,17 +228,47 @@ class Subscribing:
             return NO_PROPERTIES
         return PropertySet(reason_string=problem[:1024])
 
-    async def _send_retained(self, subscription: Subscription, is_new: bool) -> None:
+    async def _send_retained(self, subscription: Subscription, is_new: bool, mark: int) -> None:
         handling = subscription.retain_handling
         if handling != NEVER and (handling != IF_NEW or is_new):
-            await self._retained.send(subscription)
+            await self._retained.send(subscription, mark)
 
     # --- UNSUBSCRIBE
 
-    async def unsubscribe(self, packet: Unsubscribe, answer: Callable[[UnsubAck], None]) -> None:
+    def unsubscribe(
+        self, packet: Unsubscribe, answer: Callable[[UnsubAck], None]
+    ) -> Coroutine[Any, Any, None]:
+        """Topic filters route nothing more from now on [MQTT-3.10.4-2]. What is left to do takes
+        time: writing that down, leaving queues, and UNSUBACK."""
+        change = self._session.change()
+        were_there: dict[int, bool] = {}
+        for at, written in enumerate(packet.filters):
+            if not written.startswith(QUEUE_PREFIX):
+                were_there[at] = self._drop(change, written)
+        self._on_changed()
+        return self._finish_unsubscribe(packet, change, were_there, answer)
+
+    def _drop(self, change: Change, address: str) -> bool:
+        self._retained.stop(address)
         try:
-            were_there = await self._session.unsubscribe_all(list(packet.filters))
+            return change.drop(address)
+        except SessionNotFound:  # another connection has it, and nobody waits for this answer
+            return False
+
+    async def _finish_unsubscribe(
+        self,
+        packet: Unsubscribe,
+        change: Change,
+        were_there: dict[int, bool],
+        answer: Callable[[UnsubAck], None],
+    ) -> None:
+        for at, written in enumerate(packet.filters):
+            if written.startswith(QUEUE_PREFIX):
+                were_there[at] = self._drop(change, written)
+        try:
+            await change.commit()
         except CoreError as error:
+            self._on_changed()
             refusal = self._refused(packet.filters[0], error)
             reasons = tuple(refusal for _ in packet.filters)
             answer(UnsubAck(packet.packet_id, reasons, self._said(str(error))))
@@ -221,16 +277,33 @@ class Subscribing:
             self._queue_topics.cancel(topic_filter, is_clean=True)
         self._on_changed()
         reasons = tuple(
-            ReasonCode.SUCCESS if was_there else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for was_there in were_there
+            ReasonCode.SUCCESS if were_there[at] else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for at in range(len(packet.filters))
         )
         unknown = [
             f"'{topic_filter[:80]}'"
-            for topic_filter, was_there in zip(packet.filters, were_there, strict=True)
-            if not was_there
+            for at, topic_filter in enumerate(packet.filters)
+            if not were_there[at]
         ]
         problem = f"there was no subscription to {', '.join(unknown[:8])}" if unknown else None
         answer(UnsubAck(packet.packet_id, reasons, self._said(problem)))
+
+
+class _Asked:
+    """A SUBSCRIBE under way: what became of each of its filters, by its place in the packet."""
+
+    def __init__(self, packet: Subscribe, change: Change, mark: int) -> None:
+        self.packet = packet
+        self.change = change
+        self.mark = mark  # the present when it came: what was retained before is sent
+        self.granted: dict[int, Subscription] = {}
+        self.is_new: dict[int, bool] = {}
+        self.refused: dict[int, ReasonCode] = {}
+        self.problem: str | None = None
+
+    def reason(self, at: int) -> int:
+        subscription = self.granted.get(at)
+        return self.refused[at] if subscription is None else subscription.qos
 
 
 class _Room:

@@ -80,10 +80,11 @@ async def test_its_values_are_in_the_listeners_own_virtual_host(vhost: str, hear
         live=queue,
         stored=None,
         is_attached=True,
+        subscriptions={"$SYS/#": Subscription("$SYS/#")},
     )
     none: Any = None
     topics, settings = SysTopics(broker()), Settings(retained_messages=False)
     sending = RetainedSending(session, none, topics, settings, none, none)
-    await sending.send(Subscription("$SYS/#"))
+    await sending.send(Subscription("$SYS/#"), 1)
     assert ("$SYS/broker/uptime" in sent) is hears
     assert bool(sent) is hears

@@ -34,11 +34,14 @@ class Outage:
 
     def __init__(self) -> None:
         self.is_on = False
+        self.answers = asyncio.Event()  # cleared: whoever asks waits
+        self.answers.set()
         self.spared: tuple[str, ...] = ()  # what goes through all the same
         self.calls: list[str] = []
 
     async def ask(self, call: str) -> None:
         await asyncio.sleep(0)
+        await self.answers.wait()
         if self.is_on and not call.startswith(self.spared):
             raise StoreUnavailable("the database cannot be reached")
         self.calls.append(call)

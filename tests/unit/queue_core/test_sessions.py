@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.agenda import Agenda
+from queue_core.auth import Identity
 from queue_core.errors import SessionNotFound, StoreUnavailable
 from queue_core.message import Message
 from queue_core.packets import PacketLedger
@@ -43,6 +44,9 @@ async def here() -> AsyncIterator[World]:
 # --- one client's affairs, one after another
 
 
+NOBODY = Identity("nobody")
+
+
 async def test_of_many_connections_that_come_at_once_the_last_has_the_session(here: World) -> None:
     owners = [Owner() for _ in range(5)]
     sessions = await asyncio.gather(*(here.open(owner=owner) for owner in owners))
@@ -72,7 +76,7 @@ async def test_a_taken_over_session_can_do_nothing_more(here: World) -> None:
     for attempt in (
         first.subscribe(Subscription("a")),
         first.unsubscribe("a"),
-        here.sessions.wills.set(first, Message(b"", topic="a")),
+        here.sessions.wills.set(first, Message(b"", topic="a"), NOBODY),
     ):
         with pytest.raises(SessionNotFound, match="not this connection's"):
             await attempt
@@ -203,7 +207,7 @@ async def test_a_will_that_was_taken_back_is_deleted_when_the_database_is_back(
     here: World,
 ) -> None:
     session = await here.open(expiry=0)
-    await here.sessions.wills.set(session, Message(b"lost", topic="will"))
+    await here.sessions.wills.set(session, Message(b"lost", topic="will"), NOBODY)
     here.outage.is_on = True
     await here.sessions.detach(session, publish_will=False)
     here.outage.is_on = False
@@ -214,7 +218,7 @@ async def test_a_will_that_was_taken_back_is_deleted_when_the_database_is_back(
 
 async def test_a_large_will_is_published_when_it_can_be_read_again(here: World) -> None:
     session = await here.open(expiry=0)
-    await here.sessions.wills.set(session, Message(b"x" * 5000, topic="will"))
+    await here.sessions.wills.set(session, Message(b"x" * 5000, topic="will"), NOBODY)
     here.outage.is_on = True
     await here.sessions.detach(session, publish_will=True)
     await here.idle()
@@ -227,14 +231,14 @@ async def test_a_large_will_is_published_when_it_can_be_read_again(here: World) 
 async def test_a_deletion_that_comes_late_does_not_take_the_next_will() -> None:
     here = World()
     session = await here.open(expiry=None)
-    await here.sessions.wills.set(session, Message(b"first", topic="will"))
+    await here.sessions.wills.set(session, Message(b"first", topic="will"), NOBODY)
     here.outage.is_on, here.outage.spared = True, ("connect", "disconnect")
     await here.sessions.detach(session, publish_will=False)
     here.outage.is_on = False
     session = await here.open(expiry=None)
     here.outage.calls.clear()
     setting = asyncio.ensure_future(
-        here.sessions.wills.set(session, Message(b"second", topic="will"))
+        here.sessions.wills.set(session, Message(b"second", topic="will"), NOBODY)
     )
     await asyncio.sleep(0)  # it is being written
     await here.pass_time(5)  # now the first one's row would be deleted
@@ -247,7 +251,7 @@ async def test_a_will_that_cannot_be_written_is_not_published() -> None:
     session = await here.open()
     here.outage.is_on = True
     with pytest.raises(StoreUnavailable):
-        await here.sessions.wills.set(session, Message(b"x", topic="will"))
+        await here.sessions.wills.set(session, Message(b"x", topic="will"), NOBODY)
     await here.sessions.detach(session, publish_will=True)
     await here.idle()
     assert not here.writer.units
@@ -256,7 +260,7 @@ async def test_a_will_that_cannot_be_written_is_not_published() -> None:
 async def test_nothing_of_a_session_is_left_when_its_virtual_host_is_gone() -> None:
     here = World()
     session = await here.open(expiry=60)
-    await here.sessions.wills.set(session, Message(b"x", topic="will"), delay=30)
+    await here.sessions.wills.set(session, Message(b"x", topic="will"), NOBODY, delay=30)
     await here.sessions.detach(session, publish_will=True)
     here.vhosts.clear()
     here.sessions.forget_vhost("/")
@@ -375,7 +379,7 @@ async def test_a_value_that_two_read_at_once_is_kept_once() -> None:
     await asyncio.sleep(0)
     writing.store.gate.set()
     await asyncio.gather(*readers)
-    assert retained._cached_bytes == len(b"old") + CACHED_OVERHEAD
+    assert retained.cached_bytes == len(b"old") + CACHED_OVERHEAD
 
 
 async def test_nothing_of_a_virtual_host_that_is_gone_is_for_one_of_its_name() -> None:
@@ -387,7 +391,7 @@ async def test_nothing_of_a_virtual_host_that_is_gone_is_for_one_of_its_name() -
     assert await _bodies(retained) == []
     assert [kept.message.body async for kept in retained.match("other", "#")] == [b"x"]
     assert (retained.count, retained.bytes) == (1, 1)
-    assert retained._cached_bytes == 1 + CACHED_OVERHEAD
+    assert retained.cached_bytes == 1 + CACHED_OVERHEAD
 
 
 async def _bodies(retained: Retained) -> list[bytes]:
@@ -417,7 +421,7 @@ async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last()
     put("t/4")
     assert [topic for _, topic in retained._cache] == ["t/3", "t/1", "t/4"]
     put("t/3")
-    assert retained._cached_bytes == 3 * each
+    assert retained.cached_bytes == 3 * each
 
 
 # --- the small parts
