@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from protocols.mqtt.connect_codec import decode_connect
+from protocols.mqtt.connect_codec import decode_connect, version_of
 from protocols.mqtt.packets import (
     Acknowledgement,
     Auth,
@@ -94,12 +94,10 @@ def decode(head: int, body: bytes, version: int) -> Packet:
         raise malformed(f"packet type {number} does not exist in version {version}")
     kind = PacketType(number)
     flags = head & 0x0F
-    if kind is not PacketType.PUBLISH:
-        allowed = FLAGS.get(kind, 0)
-        if flags != allowed and not (
-            # 3.1 repeats these with DUP set
-            version == Version.V31 and allowed and flags == allowed | DUP
-        ):
+    if kind is not PacketType.PUBLISH and flags != FLAGS.get(kind, 0):
+        if kind is PacketType.CONNECT:
+            version = version_of(body)
+        if version != Version.V31:  # which uses no flags but PUBLISH's, and repeats with DUP set
             raise malformed(f"{kind.name} with flags 0x{flags:X}")
     reader = Reader(body)
     packet = DECODERS[kind](reader, flags, version)
@@ -157,6 +155,25 @@ def check_topic(topic: str, version: int) -> None:
         raise malformed("PUBLISH with an empty topic")
 
 
+def check_filter(topic_filter: str, version: int) -> None:
+    """What no server may take for a filter ends the connection [MQTT-4.13.1-1]; one that is well
+    formed, and not to be had here, is answered."""
+    if not topic_filter:  # [MQTT-4.7.3-1]
+        raise malformed("an empty topic filter")
+    if "+" in topic_filter or "#" in topic_filter:
+        levels = topic_filter.split("/")
+        if "#" in levels[:-1]:  # [MQTT-4.7.1-1]
+            raise malformed("a topic filter that goes on after #")
+        if any(len(each) > 1 and ("+" in each or "#" in each) for each in levels):
+            raise malformed("a topic filter with a wildcard in a longer level")  # [MQTT-4.7.1-2]
+    if version == Version.V5 and topic_filter.startswith("$share/"):
+        share, slash, rest = topic_filter[len("$share/") :].partition("/")
+        if not share or "+" in share or "#" in share:  # [MQTT-4.8.2-1]
+            raise malformed("a shared subscription without a group's name")
+        if not slash or not rest:  # [MQTT-4.8.2-2]
+            raise malformed("a shared subscription without a filter")
+
+
 def _packet_id(reader: Reader) -> int:
     packet_id = reader.short()
     if packet_id == 0:  # [MQTT-2.2.1-3], [MQTT-2.2.1-4]
@@ -209,6 +226,7 @@ def _decode_subscribe(reader: Reader, flags: int, version: int) -> Packet:
 
 def _decode_request(reader: Reader, version: int) -> SubscribeRequest:
     topic_filter = reader.text()
+    check_filter(topic_filter, version)
     options = reader.byte()
     qos = options & 3
     handling = options >> 4 & 3
@@ -236,6 +254,7 @@ def _decode_unsubscribe(reader: Reader, flags: int, version: int) -> Packet:
     filters = []
     while reader.left:
         filters.append(reader.text())
+        check_filter(filters[-1], version)
     if not filters:  # [MQTT-3.10.3-2]
         raise violation("UNSUBSCRIBE without a filter")
     return Unsubscribe(packet_id, tuple(filters), properties)

@@ -444,33 +444,40 @@ class Deliverer:
     # --- acknowledgements
 
     def acknowledge(self, packet: PubAck | PubRec | PubComp) -> None:
+        """Raises MqttError: a packet of that kind cannot be the answer [MQTT-4.13.1-1]."""
         held = self.outbound.in_flight.get(packet.packet_id)
-        if held is not None and held.owner is NOBODY:
-            self._acknowledge_live(held, packet)
+        if held is None:
+            self._stray(packet)
+            return
+        state = ACKNOWLEDGED.get((held.state, type(packet)))
+        if state is None:
+            raise violation(
+                f"{type(packet).__name__} for packet identifier {packet.packet_id}, which "
+                f"{held.state.name.replace('_', ' ').lower()}"
+            )
+        if held.owner is NOBODY:
+            self._acknowledge_live(state, packet)
             return
         flight = self.outbound.acknowledge(packet)
-        if flight is None:
-            self._stray(packet)
-        elif isinstance(packet, PubRec):
+        assert flight is held
+        if isinstance(packet, PubRec):
             flight.owner.on_received(flight, packet.reason)
         else:
             flight.owner.on_ended(flight, packet.reason)
 
-    def _acknowledge_live(self, held: Flight, packet: PubAck | PubRec | PubComp) -> None:
+    def _acknowledge_live(self, state: Sent, packet: PubAck | PubRec | PubComp) -> None:
         """One flight stands for all of its kind: another takes its place."""
-        state = ACKNOWLEDGED.get((held.state, type(packet)))
-        if state is None:
-            self._stray(packet)
-        elif state is Sent.OVER or packet.reason >= 0x80:
+        if state is Sent.OVER or packet.reason >= 0x80:
             del self.outbound.in_flight[packet.packet_id]
         else:
             self.outbound.in_flight[packet.packet_id] = LIVE_2_RECEIVED
             self.put(PUBREL + packet.packet_id.to_bytes(2, "big"))
 
     def _stray(self, packet: PubAck | PubRec | PubComp) -> None:
+        """Nothing is in flight under its identifier."""
         self._counters.stray_acknowledgements += 1
-        if isinstance(packet, PubRec):
-            # It waits for a PUBREL, and would for ever.
+        if isinstance(packet, PubRec) and packet.reason < 0x80:
+            # It waits for a PUBREL, and would for ever. One that refused the message does not.
             reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self.put(encode(PubRel(packet.packet_id, reason), self._version))
 

@@ -21,7 +21,7 @@ from protocols.mqtt.property_set import (
     PacketType,
     decode_property_bytes,
 )
-from protocols.mqtt.reasons import MqttError, ReasonCode, violation
+from protocols.mqtt.reasons import MqttError, ReasonCode, malformed, violation
 from protocols.mqtt.to_canonical import QUEUE_PREFIX, canonical, reply_address, user_priority
 from protocols.mqtt.wire import Reader
 from queue_core.carried_headers import PUBLISHER
@@ -178,6 +178,8 @@ def read_facts(raw: bytes) -> PublishFacts:
 
 
 def check_response_topic(topic: str | None) -> None:
+    if topic == "":  # [MQTT-4.7.3-1]
+        raise malformed("an empty response topic")
     if topic is not None and ("+" in topic or "#" in topic):  # [MQTT-3.3.2-14]
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a response topic with a wildcard in it")
 

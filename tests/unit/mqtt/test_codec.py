@@ -159,11 +159,27 @@ MALFORMED = [
     pytest.param(5, "82000100000161c0", 0x81, id="[MQTT-3.8.3-5] reserved bits"),
     pytest.param(5, "8200010000016103", 0x82, id="subscription with QoS 3"),
     pytest.param(5, "8200010000016130", 0x82, id="retain handling 3"),
-    pytest.param(5, "820001000009" + b"$share/g/".hex() + "04", 0x82, id="[MQTT-3.8.3-4] no-local"),
+    pytest.param(
+        5, "82000100000a" + b"$share/g/t".hex() + "04", 0x82, id="[MQTT-3.8.3-4] no-local"
+    ),
     pytest.param(5, "820001020b00000161" + "00", 0x82, id="subscription identifier 0"),
     pytest.param(5, "820001040b010b02000161" + "00", 0x82, id="two subscription identifiers"),
     pytest.param(4, "a00001000161", 0x81, id="[MQTT-3.10.1-1] UNSUBSCRIBE flags"),
     pytest.param(4, "a20001", 0x82, id="[MQTT-3.10.3-2] nothing to unsubscribe"),
+    pytest.param(4, "8200010000" + "00", 0x81, id="[MQTT-4.7.3-1] empty filter, 3.1.1"),
+    pytest.param(5, "820001000000" + "00", 0x81, id="[MQTT-4.7.3-1] empty filter"),
+    pytest.param(4, "8200010005" + b"a/#/b".hex() + "00", 0x81, id="[MQTT-4.7.1-1] on after #"),
+    pytest.param(5, "820001000002" + b"a#".hex() + "00", 0x81, id="[MQTT-4.7.1-1] # in a level"),
+    pytest.param(3, "8200010002" + b"a+".hex() + "00", 0x81, id="[MQTT-4.7.1-2] + in a level"),
+    pytest.param(5, "820001000009" + b"$share//x".hex() + "00", 0x81, id="[MQTT-4.8.2-1] no group"),
+    pytest.param(5, "82000100000a" + b"$share/+/x".hex() + "00", 0x81, id="[MQTT-4.8.2-2] group +"),
+    pytest.param(
+        5, "820001000008" + b"$share/g".hex() + "00", 0x81, id="[MQTT-4.8.2-2] group alone"
+    ),
+    pytest.param(4, "a200010000", 0x81, id="[MQTT-4.7.3-1] UNSUBSCRIBE from an empty filter"),
+    pytest.param(5, "a2000100000261" + "2b", 0x81, id="[MQTT-4.7.1-2] UNSUBSCRIBE from a+"),
+    pytest.param(4, "1400044d515454040200000000", 0x81, id="[MQTT-2.2.2-2] CONNECT flags"),
+    pytest.param(5, "14", 0x81, id="CONNECT flags, and nothing more"),
     pytest.param(5, "40000742", 0x81, id="[MQTT-3.4.2-1] no such PUBACK reason"),
     pytest.param(5, "6200070011", 0x81, id="PUBREL properties cut off"),
     pytest.param(5, "e002", 0x81, id="[MQTT-3.14.2-1] no such DISCONNECT reason"),
@@ -193,6 +209,18 @@ def test_what_the_standard_forbids_is_refused_with_its_code(
     with pytest.raises(MqttError) as caught:
         decode(raw[0], raw[1:], version)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("head", [0x10, 0x12, 0x14, 0x18, 0x1F])
+def test_version_3_1_uses_no_flags_of_connect_whatever_a_client_sets(head: int) -> None:
+    body = encode(Connect("c", Version.V31), 3)[2:]
+    assert decode(head, body, 5) == Connect("c", Version.V31)
+
+
+@pytest.mark.parametrize("packet", [PingReq(), Disconnect(), PubAck(7), PubRel(7)])
+def test_version_3_1_uses_no_flags_but_those_of_publish(packet: Packet) -> None:
+    raw = encode(packet, 3)
+    assert decode(raw[0] ^ 0x04, raw[2:], 3) == packet
 
 
 def test_mqtt_3_2_2_15_the_declared_length_is_refused_before_the_body_is_here() -> None:
