@@ -155,6 +155,7 @@ def mqtt_settings(config: Config) -> MqttSettings:
         wildcard_subscriptions=chosen.wildcard_subscriptions,
         shared_subscriptions=chosen.shared_subscriptions,
         subscription_identifiers=chosen.subscription_identifiers,
+        reason_strings=chosen.reason_strings,
         server_reference=chosen.server_reference,
         max_subscriptions=config.session.max_subscriptions,
         max_topic_levels=config.broker.max_topic_levels,

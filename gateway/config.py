@@ -324,6 +324,13 @@ class Mqtt(Section, frozen=True, kw_only=True):
     subscription_identifiers: Annotated[
         bool, Meta(description="in SUBSCRIBE; false: they are refused with 0xA1")
     ] = True
+    reason_strings: Annotated[
+        bool,
+        Meta(
+            description="whether 5.0 clients are told in words, beside the code, why something was "
+            "refused or ended; false: the code alone, in every packet"
+        ),
+    ] = True
     server_reference: (
         Annotated[
             str,

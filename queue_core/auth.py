@@ -145,8 +145,8 @@ class Credentials:
     @classmethod
     def given(cls, username: str | None, password: bytes | str | None, client_id: str = "") -> Self:
         """A user name and a password, where a protocol lets a client leave out either. Only one
-        that gives neither is anonymous."""
-        if username is None and password is None:
+        that gives neither is anonymous; empty ones are what some libraries send for none."""
+        if not username and not password:
             return cls(ANONYMOUS, client_id=client_id)
         secret = password.encode() if isinstance(password, str) else password
         return cls(PLAIN, username or "", secret or b"", client_id)

@@ -40,6 +40,7 @@ from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of, violation
 from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.rights import WaitingRights
+from protocols.mqtt.settings import Settings
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from protocols.mqtt.subscribing import Subscribing
 from queue_core.auth import Identity
@@ -98,14 +99,15 @@ class Agreement:
     expiry: float | None  # of the session, in seconds
 
     @classmethod
-    def of(cls, connect: Connect, expiry: float | None, max_inflight: int) -> Agreement:
+    def of(cls, connect: Connect, expiry: float | None, settings: Settings) -> Agreement:
         asked = connect.properties
         return cls(
             connect.version,
-            min(asked.receive_maximum or MAX_RECEIVE, max_inflight),
+            min(asked.receive_maximum or MAX_RECEIVE, settings.max_inflight),
             asked.maximum_packet_size or 0xFFFF_FFFF,
             asked.topic_alias_maximum or 0,
             connect.version is Version.V5
+            and settings.reason_strings
             and asked.request_problem != 0  # [MQTT-3.1.2-29]
             and (asked.maximum_packet_size or ROOM_FOR_REASONS) >= ROOM_FOR_REASONS,
             expiry,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink, lifetime_of
 from protocols.mqtt.encoder import encode
-from protocols.mqtt.login import ByMethod, ByPassword, place_of
+from protocols.mqtt.login import ByMethod, ByPassword, LoginRefused, place_of
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.properties import (
     MQTT3,
@@ -42,9 +42,10 @@ RESPONSES: Final = "responses/"  # a client's own response topics begin with it 
 class Refused(Exception):
     """CONNECT is refused, with this in CONNACK."""
 
-    def __init__(self, reason: ReasonCode, text: str) -> None:
+    def __init__(self, reason: ReasonCode, text: str, *, is_said: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
+        self.is_said = is_said  # the log has it already
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except MqttError as error:
-        raise Refused(error.reason, str(error)) from error
+        is_said = isinstance(error, LoginRefused)
+        raise Refused(error.reason, str(error), is_said=is_said) from error
     except InvalidArgument as error:
         raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
     except CoreError as error:
@@ -183,7 +185,7 @@ async def _open(
     except BaseException:
         await services.sessions.detach(session, publish_will=False)
         raise
-    agreement = Agreement.of(connect, expiry, settings.max_inflight)
+    agreement = Agreement.of(connect, expiry, settings)
     client = Client(link, broker, session, identity, agreement)
     session.owner = client
     return Accepted(client, identity, ConnAck(session.is_present, 0, said), keep_alive)

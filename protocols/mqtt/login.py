@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING
 from protocols.mqtt.packets import Auth, Connect
 from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.reasons import MqttError, ReasonCode, violation
-from queue_core.auth import EXTERNAL, Credentials, Identity, Peer
+from queue_core.auth import EXTERNAL, Credentials, Identity, NotChecked, Peer
 from queue_core.errors import AccessRefused, VhostNotFound
 from queue_core.logins import Answer, Challenge, Login, Proven
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker
+
+
+class LoginRefused(MqttError):
+    """A login that was checked and failed, which the log has from whoever checked it."""
+
+
+def _refusal(reason: ReasonCode, error: AccessRefused) -> MqttError:
+    kind = MqttError if isinstance(error, NotChecked) else LoginRefused
+    return kind(reason, str(error))
 
 
 class ByPassword:
@@ -38,9 +47,9 @@ class ByPassword:
         try:
             return Proven(await auth.authenticate(credentials, peer))
         except AccessRefused as error:
-            has_name = connect.username is not None
+            has_name = bool(connect.username)
             reason = ReasonCode.BAD_USER_NAME_OR_PASSWORD if has_name else ReasonCode.NOT_AUTHORIZED
-            raise MqttError(reason, str(error)) from error
+            raise _refusal(reason, error) from error
 
 
 class ByMethod:
@@ -106,7 +115,7 @@ class ByMethod:
         try:
             answer = await login.step(data or b"")
         except AccessRefused as error:
-            raise MqttError(ReasonCode.NOT_AUTHORIZED, str(error)) from error
+            raise _refusal(ReasonCode.NOT_AUTHORIZED, error) from error
         if isinstance(answer, Challenge):
             self._login = login
         return answer

@@ -23,6 +23,7 @@ class Settings:
     wildcard_subscriptions: bool = True
     shared_subscriptions: bool = True
     subscription_identifiers: bool = True
+    reason_strings: bool = True  # 5.0 clients hear in words why something was refused
     server_reference: str | None = None  # where to go when this gateway cannot serve a client
     max_subscriptions: int = 1000  # of one session
     max_topic_levels: int = 128  # of a topic or filter

@@ -64,7 +64,7 @@ def answer_upgrade(request: bytes, path: str) -> bytes:
         raise UpgradeRefused("400 Bad Request", "this is no HTTP request\n") from None
     if method != "GET" or version != "HTTP/1.1":
         raise UpgradeRefused("405 Method Not Allowed", "upgrade with GET and HTTP/1.1\n")
-    if target.partition("?")[0] != path:
+    if target.partition("?")[0] not in (path, "/"):  # where clients ask that name no path
         raise UpgradeRefused("404 Not Found", f"MQTT over WebSocket is at {path}\n")
     if "websocket" not in headers.get("upgrade", "").lower() or (
         "upgrade" not in headers.get("connection", "").lower()
