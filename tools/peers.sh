@@ -15,6 +15,7 @@ need npm npm
 need cc gcc
 need pgbouncer pgbouncer
 [ -e /usr/include/proton/connection_driver.h ] || wanted="$wanted libqpid-proton11-dev"
+[ -e /usr/include/MQTTAsync.h ] || wanted="$wanted libpaho-mqtt-dev"
 [ -n "$wanted" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

@@ -23,6 +23,7 @@ from protocols.mqtt.websocket_codec import (
     WebSocketError,
     answer_upgrade,
     frame,
+    packet_frames,
 )
 from queue_core.auth import Peer
 
@@ -142,7 +143,7 @@ class FramingTransport(asyncio.Transport):
         self._inner = inner
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._inner.write(frame(Opcode.BINARY, bytes(data)))
+        self._inner.write(packet_frames(bytes(data)))
 
     def close(self) -> None:
         if not self._inner.is_closing():

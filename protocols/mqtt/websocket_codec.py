@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from enum import IntEnum
 from hashlib import sha1
+from struct import Struct, iter_unpack
 from typing import Final
 
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -113,14 +114,77 @@ def _is_key(key: bytes) -> bool:
 
 def frame(opcode: Opcode, payload: bytes) -> bytes:
     """One whole frame, unmasked, as a server sends it."""
-    size = len(payload)
+    return frame_head(opcode, len(payload)) + payload
+
+
+def frame_head(opcode: Opcode, size: int) -> bytes:
     if size < 126:
-        head = bytes((0x80 | opcode, size))
-    elif size < 65_536:
-        head = bytes((0x80 | opcode, 126)) + size.to_bytes(2, "big")
-    else:
-        head = bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big")
-    return head + payload
+        return bytes((0x80 | opcode, size))
+    if size < 65_536:
+        return bytes((0x80 | opcode, 126)) + size.to_bytes(2, "big")
+    return bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big")
+
+
+# The heads of binary frames that say their size in seven bits, by that size; and in two bytes
+SHORT_HEADS: Final = tuple(bytes((0x80 | Opcode.BINARY, size)) for size in range(126))
+MOST_IN_A_ROW: Final = 256  # packets of one length that are looked for at a time
+MIDDLE_HEAD: Final = Struct(">HH")
+MIDDLE_KIND: Final = (0x80 | Opcode.BINARY) << 8 | 126
+
+
+def packet_frames(data: bytes) -> bytes:
+    """MQTT packets, whole and one behind the other, with a binary frame around each of them. A
+    frame may hold several [MQTT-6.0.0-2], but Paho C reads no further than the first, and waits.
+    PUBLISHes of 100 bytes: 0.1 us each in a row of the same length, 0.25 us one by one."""
+    parts: list[bytes] = []
+    at, size = 0, len(data)
+    while at < size:
+        length = data[at + 1]
+        end = at + 2 + length if length < 0x80 else _end_of_long(data, at)
+        octets = end - at
+        if octets < 126:
+            head = SHORT_HEADS[octets]
+        elif octets < 65_536:
+            head = MIDDLE_HEAD.pack(MIDDLE_KIND, octets)
+        else:
+            head = frame_head(Opcode.BINARY, octets)
+        if end < size and data[end + 1] == length:
+            until = _end_of_row(data, at, octets)
+            row = iter_unpack(f"{octets}s", data[at:until])  # a third of what slices take
+            parts += (head, head.join([packet for (packet,) in row]))
+            at = until
+        else:
+            parts += (head, data[at:end])
+            at = end
+    return b"".join(parts)
+
+
+def _end_of_row(data: bytes, at: int, octets: int) -> int:
+    """Where the row of packets ends that are as long as the first. Each begins where the one before
+    it ends, so their lengths stand at equal distances."""
+    until = min(len(data), at + MOST_IN_A_ROW * octets)
+    count = (until - at) // octets
+    for place in range(at + 1, at + 5):
+        lengths = data[place : at + count * octets : octets]
+        count = len(lengths) - len(lengths.lstrip(lengths[:1]))
+        if data[place] < 0x80:
+            break
+    return at + count * octets
+
+
+def _end_of_long(data: bytes, at: int) -> int:
+    """Where the packet that begins here ends; its remaining length has more than one byte."""
+    if data[at + 2] < 0x80:
+        return at + 3 + (data[at + 1] & 0x7F | data[at + 2] << 7)
+    length = shift = 0
+    position = at + 1
+    while True:
+        byte = data[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return position + length
+        shift += 7
 
 
 def masked(payload: bytes, mask: bytes, offset: int = 0) -> bytes:

@@ -20,6 +20,7 @@ from protocols.mqtt.packets import (
     Packet,
     PingReq,
     PingResp,
+    PubAck,
     Publish,
     SubAck,
     Subscribe,
@@ -69,6 +70,18 @@ async def test_packets_come_through_in_fragments_and_several_to_a_frame(
         assert isinstance(data, bytes)
         received += data
     assert received == both
+
+
+async def test_each_packet_comes_in_a_frame_of_its_own(socket: ClientConnection) -> None:
+    topic, many = fresh("t"), 50
+    await socket.send(encode(Connect(fresh()), 5))
+    assert isinstance(await heard(socket), ConnAck)
+    await socket.send(encode(Subscribe(1, (SubscribeRequest(topic, 1),)), 5))
+    assert isinstance(await heard(socket), SubAck)
+    publishes = [Publish(topic, b"x", 1, packet_id=number) for number in range(1, many + 1)]
+    await socket.send(b"".join(encode(packet, 5) for packet in publishes))
+    kinds = [type(await heard(socket)) for _ in range(2 * many)]  # which take one packet each
+    assert (kinds.count(PubAck), kinds.count(Publish)) == (many, many)
 
 
 async def test_a_websocket_ping_is_answered_beside_mqtt(socket: ClientConnection) -> None:

@@ -17,7 +17,9 @@ from protocols.mqtt.websocket_codec import (
     answer_upgrade,
     frame,
     masked,
+    packet_frames,
 )
+from protocols.mqtt.wire import varint
 
 MASK = b"\x01\x02\x03\x04"
 REQUEST = (
@@ -40,8 +42,27 @@ def sent(opcode: int, payload: bytes, *, is_final: bool = True, mask: bytes = MA
     return head + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
 
 
+def anybody(origin: str | None, host: str | None) -> bool:
+    return True
+
+
+def test_a_page_that_is_not_admitted_is_refused_by_its_origin() -> None:
+    asked: list[tuple[str | None, str | None]] = []
+
+    def nobody(origin: str | None, host: str | None) -> bool:
+        asked.append((origin, host))
+        return False
+
+    with_origin = REQUEST.replace("Host: h", "Host: h\r\nOrigin: https://evil.example")
+    for request in (REQUEST, with_origin):
+        with pytest.raises(UpgradeRefused, match=r"listeners\.mqtt_ws\.allowed_origins") as caught:
+            answer_upgrade(request.encode(), "/mqtt", nobody)
+        assert caught.value.answer.startswith(b"HTTP/1.1 403 ")
+    assert asked == [(None, "h"), ("https://evil.example", "h")]
+
+
 def test_mqtt_6_0_0_4_the_upgrade_is_answered_with_the_subprotocol() -> None:
-    answer = answer_upgrade(REQUEST.encode(), "/mqtt").decode()
+    answer = answer_upgrade(REQUEST.encode(), "/mqtt", anybody).decode()
     assert answer.startswith("HTTP/1.1 101 ")
     assert "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in answer  # RFC 6455, 1.3
     assert "Sec-WebSocket-Protocol: mqtt\r\n" in answer
@@ -63,7 +84,7 @@ def test_mqtt_6_0_0_4_the_upgrade_is_answered_with_the_subprotocol() -> None:
 )
 def test_another_request_is_refused_with_its_status(change: tuple[str, str], status: int) -> None:
     with pytest.raises(UpgradeRefused) as caught:
-        answer_upgrade(REQUEST.replace(*change).encode(), "/mqtt")
+        answer_upgrade(REQUEST.replace(*change).encode(), "/mqtt", anybody)
     assert caught.value.answer.startswith(b"HTTP/1.1 %d " % status)
 
 
@@ -99,6 +120,21 @@ def test_mqtt_6_0_0_2_payload_comes_through_whatever_the_frames_and_the_cuts(
     assert receiver.answers == [frame(Opcode.PONG, b"%d" % i) for i in range(len(parts))]
 
 
+LENGTHS = st.sampled_from((0, 2, 3, 123, 124, 127, 128, 256, 384, 16_383, 16_384, 70_000))
+
+
+@given(st.lists(st.tuples(LENGTHS, st.sampled_from((1, 2, 5, 300)))))
+def test_each_packet_has_a_frame_of_its_own_in_one_write(rows: list[tuple[int, int]]) -> None:
+    """Some clients read the first packet of a frame only."""
+    packets = [
+        b"\x30" + varint(length) + bytes((length & 0x7F,)) * length
+        for length, count in rows
+        for _ in range(count if length < 1000 else 1)
+    ]
+    written = packet_frames(b"".join(packets))
+    assert written == b"".join(frame(Opcode.BINARY, packet) for packet in packets)
+
+
 def test_a_close_is_answered_with_its_code() -> None:
     receiver = Receiver()
     receiver.receive(sent(Opcode.CLOSE, b"\x03\xe8bye"))
@@ -132,7 +168,7 @@ def test_any_bytes_are_taken_or_refused(raw: bytes) -> None:
     with contextlib.suppress(WebSocketError):
         Receiver().receive(raw)
     with contextlib.suppress(UpgradeRefused):
-        answer_upgrade(raw, "/mqtt")
+        answer_upgrade(raw, "/mqtt", anybody)
 
 
 @given(st.binary(max_size=100), st.binary(min_size=4, max_size=4), st.integers(0, 9))
