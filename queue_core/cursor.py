@@ -30,6 +30,7 @@ from queue_core.settled import Settled
 log = logging.getLogger(__name__)
 
 LOOKS: Final = 1024  # messages that filters look at in one turn, before others get theirs
+MOST_BATCHES: Final = 8  # that are handed out in one turn, likewise
 LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
 HIDDEN: Final = 1 << 62
 WAY: Final = 5.0  # seconds from a publisher to a queue, at most, that no message expires on
@@ -225,10 +226,14 @@ class Cursor:
         self.looks = LOOKS
         self.is_unfinished = False
         try:
-            self.again = True
-            while self.again:
+            self.again, left = True, MOST_BATCHES
+            while self.again and left:
                 self.again = False
+                left -= 1
                 hand_out(self)
+            if self.again and not self.is_unfinished:
+                self.is_unfinished = True
+                self.policy.on_unfinished(self)
         finally:
             self._pumping = False
         if self.policy.backpressure is not None and self.ready.count() < before:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Writer(Protocol):
     """One writer, one commit at a time; what gathers while it runs goes into the next."""
 
+    submitted: int
+    """Units so far. Whoever finds it unchanged has brought nothing that waits for the disk."""
+
     def submit(self, unit: Unit) -> None:
         """Never blocks. Whoever submits watches `is_congested` and slows its peer down."""
 

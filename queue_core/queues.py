@@ -7,7 +7,6 @@ door, in `streams`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -26,6 +25,7 @@ from queue_core.message import Message
 from queue_core.notices import Notices
 from queue_core.priorities import PriorityReady
 from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready, Source
+from queue_core.scheduler import scheduler
 from queue_core.settled import Settled
 from queue_core.specs import Overflow, QueueSpec
 
@@ -270,7 +270,7 @@ class CompetingQueue:
         self._watch_expiry()
 
     def on_unfinished(self, cursor: Cursor) -> None:
-        asyncio.get_running_loop().call_soon(cursor.pump)
+        scheduler().later(cursor.pump)
 
     def on_more(self) -> None:
         """Entries were read back."""

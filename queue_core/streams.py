@@ -7,7 +7,6 @@ joined anew. What is old goes by retention, in whole segments; see `store.segmen
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -21,6 +20,7 @@ from queue_core.message import Message
 from queue_core.orderly_end import end_lease
 from queue_core.queues import Appends, House, QueueCounts
 from queue_core.ready import FifoReady, Ready, Source
+from queue_core.scheduler import scheduler
 from queue_core.settled import Settled
 from queue_core.specs import QueueSpec, is_storable
 
@@ -318,7 +318,7 @@ class StreamQueue:
         """Never: nobody has to hurry with a stream."""
 
     def on_unfinished(self, cursor: Cursor) -> None:
-        asyncio.get_running_loop().call_soon(cursor.pump)
+        scheduler().later(cursor.pump)
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
         """Never: a stream requeues nothing."""

@@ -20,18 +20,34 @@ from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services
-from queue_core.auth import PLAIN, Credentials, Peer
+from protocols.farewell import part
+from protocols.memory_share import MemoryShare
+from protocols.read_gate import (
+    ALL,
+    BACKLOG,
+    BUSY,
+    MEMORY,
+    RESTING,
+    STORE,
+    SUBSCRIBER,
+    UNREAD,
+    ReadGate,
+)
+from queue_core.auth import Peer
+from queue_core.backpressure import wait_for_room
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.logins import Begin, Challenge, Continue, Login
+from queue_core.queues import CompetingQueue
+from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
 
 WRITE_HIGH: Final = 512 * 1024  # bytes that may wait in the socket's buffer before consumers do
-WRITE_FULL: Final = 8 * 1024 * 1024  # bytes of answers, after which a client has to read first
 CLOSE_SECONDS: Final = 5.0  # for the client to answer our close
 REST_SECONDS: Final = 0.002  # for the consumers of a queue that grows
 BEATS: Final = 2  # looks per heartbeat interval
 MISSED: Final = 2 * BEATS + 1  # looks without a byte before the client is taken for dead
+SHORT: Final = "memory is short: publishing goes on when it is not"
 BLOCKED: Final = "the database is behind: publishing goes on when it has caught up"
 
 
@@ -45,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._settings = settings
         self._counters = counters or Amqp091Counters()
         self._loop = asyncio.get_running_loop()
+        self._share = scheduler().share()  # of the loop's time
         self._output = Output(self._schedule, self._flush)
         self._transport: asyncio.Transport
         self._machine: Machine
@@ -53,13 +70,12 @@ class Connection(asyncio.Protocol):
         self._is_scheduled = False
         self._is_leaving = False
         self._is_lost = False
-        self._has_said_all = False  # our half of the connection is closed
-        self._is_held = False  # not reading, because the core is behind
-        self._is_resting = False  # not reading for a moment, because a queue grows
-        self._has_room = asyncio.Event()  # cleared while the client does not read its answers
-        self._has_room.set()
+        self._has_said_all = False  # nothing is read or written any more
+        self._gate: ReadGate
+        self._memory = MemoryShare(services.memory, self)
         self._running: asyncio.Task[None] | None = None
-        self._holding: asyncio.Task[None] | None = None
+        self._storing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None  # for subscribers that are behind
         self._timer: asyncio.TimerHandle
         self._has_heard = True
         self._has_spoken = False
@@ -69,25 +85,23 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        high = min(WRITE_HIGH, self._settings.max_unsent_size)
+        self._transport.set_write_buffer_limits(high=high)
+        self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
         self._peer = Peer.described_by(transport.get_extra_info)
         self._machine = Machine(
             self._services, self._settings, self._peer, self._output, self, self._counters
         )
+        self._machine.arrivals.reserve = self._memory.expect
         self._timer = self._loop.call_later(self._settings.handshake_seconds, self._on_late)
 
     def data_received(self, data: bytes) -> None:
         self._has_heard = True
-        if self._machine.is_garbled:
+        if self._gate.is_open and self._share.begin():
+            self._work(data)
             return
-        try:
-            command = self._machine.receive(data)
-        except Exception as error:
-            self._on_bug(error)
-            return
-        if command is not None:
-            self._run(command)
-        self._after_input()
+        self._machine.keep(data)
+        self._gate.shut(BACKLOG)
 
     def pause_writing(self) -> None:
         self._output.is_blocked = True
@@ -95,16 +109,16 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._output.is_blocked = False
-        self._has_room.set()
-        self._resume_reading()
+        self._gate.open(UNREAD)
         self._machine.each_channel(Channel.resume)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
         self._services.auth.let_go(self)
         self._timer.cancel()
+        self._share.close()
+        self._gate.close()
         self._output.is_blocked = True
-        self._has_room.set()
         self._machine.each_channel(Channel.pause)
         if self._running is None:
             self._end()
@@ -112,22 +126,56 @@ class Connection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._machine.lost()
-        self._output.take()
+        self._memory.end()
+        self._output.close()
+        self._login = None
+
+    # --- input, in slices of the loop's time
+
+    def _work(self, data: bytes) -> None:
+        machine, share = self._machine, self._share
+        try:
+            self._forget_pressed()
+            command = machine.receive(data)
+            while command is None and machine.is_unfinished and not share.is_over():
+                command = machine.receive(b"")
+        except Exception as error:
+            self._on_bug(error)
+            return
+        finally:
+            share.end()
+        if command is not None:
+            self._run(command)
+        self._after_input()
+        self._note_backlog()
+
+    def _note_backlog(self) -> None:
+        if self._machine.is_unfinished:
+            self._gate.shut(BACKLOG)
+        else:
+            self._gate.open(BACKLOG)
+
+    def _go_on(self) -> None:
+        """What has come already has its turn, unless something else is in the way by now."""
+        if self._is_lost or self._has_said_all or self._gate.is_held:
+            return
+        if self._share.begin():
+            self._work(b"")
+        else:
+            self._gate.shut(BACKLOG)
 
     # --- commands
 
     def _run(self, command: Command) -> None:
-        self._transport.pause_reading()
+        self._gate.shut(BUSY)
         self._running = self._loop.create_task(self._carry_out(command))
 
-    async def _carry_out(self, command: Command | None) -> None:
-        machine = self._machine
+    async def _carry_out(self, command: Command) -> None:
+        """One command. What came behind it takes its turn like all input."""
         try:
-            while command is not None:
-                await self._answer(command)
-                if not self._has_room_left():
-                    await self._has_room.wait()
-                command = None if self._is_lost else machine.proceed()
+            await self._answer(command)
+            self._share.charge()
+            self._machine.proceed()
         except Exception as error:
             self._on_bug(error)
         finally:
@@ -135,8 +183,9 @@ class Connection(asyncio.Protocol):
             if self._is_lost:
                 self._end()
             else:
-                self._resume_reading()
                 self._after_input()
+                self._note_backlog()
+                self._gate.open(BUSY)
 
     async def _answer(self, command: Command) -> None:
         machine, auth = self._machine, self._services.auth
@@ -172,6 +221,8 @@ class Connection(asyncio.Protocol):
         if not self._services.auth.may_enter(identity, name):
             raise AccessRefused(f"access to vhost '{name}' refused for user '{identity.name}'")
         self._machine.opened(vhost)
+        assert self._machine.terms is not None
+        self._machine.terms.transactions.on_change = self._memory.add_transaction
         if not self._is_lost:
             self._services.auth.let_in(self, identity, name)
         self._timer.cancel()
@@ -184,60 +235,94 @@ class Connection(asyncio.Protocol):
         """Deliveries stop by themselves when the socket is full, answers with the questions."""
         if self._output.is_blocked and not self._is_lost:
             self._flush()
-            if self._transport.get_write_buffer_size() > WRITE_FULL:
-                self._has_room.clear()
+            if self._transport.get_write_buffer_size() > self._settings.max_unsent_size:
                 self._counters.held_readers += 1
                 return False
         return True
 
     def _after_input(self) -> None:
         machine = self._machine
-        if not self._has_room_left():
-            self._transport.pause_reading()
         if machine.state is State.CLOSED or machine.state is State.CLOSING:
             self._say_goodbye()
-        elif machine.has_published:
+            return
+        if not self._has_room_left():
+            self._gate.shut(UNREAD)
+        if machine.has_published:
             machine.has_published = False
             terms = machine.terms
-            if terms is not None and terms.vhost.writer.is_congested and not self._is_held:
-                self._is_held = True
+            is_held = self._gate.is_shut_for(STORE)
+            if terms is not None and terms.vhost.writer.is_congested and not is_held:
                 self._counters.held_publishers += 1
-                self._transport.pause_reading()
-                machine.block(BLOCKED)
-                self._holding = self._loop.create_task(self._hold())
+                self._block(STORE, BLOCKED)
+                self._storing = self._loop.create_task(self._hold())
             elif terms is not None and terms.vhost.house.is_crowded:
                 terms.vhost.house.is_crowded = False
                 self._rest()
+            self._memory.hold_if_short()
+            if terms is not None and (pressed := terms.vhost.take_pressed()):
+                self._counters.held_publishers += 1
+                self._gate.shut(SUBSCRIBER)
+                self._waiting = self._loop.create_task(self._wait_for_room(pressed))
+
+    def _forget_pressed(self) -> None:
+        """Others may have found queues full before: that is not this client's doing."""
+        if self._machine.terms is not None:
+            self._machine.terms.vhost.take_pressed()
+
+    async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
+        await wait_for_room(queues)
+        if not self._is_lost:
+            self._gate.open(SUBSCRIBER)
 
     def _rest(self) -> None:
         """A publisher is confirmed at once by a queue in memory, its consumers wait for the
         network: without a moment's rest it would fill the queue, however fast they are."""
-        if not self._is_resting:
-            self._is_resting = True
+        if not self._gate.is_shut_for(RESTING):
             self._counters.rested_publishers += 1
-            self._transport.pause_reading()
-            self._loop.call_later(REST_SECONDS, self._end_rest)
-
-    def _end_rest(self) -> None:
-        self._is_resting = False
-        self._resume_reading()
+            self._gate.shut(RESTING)
+            self._loop.call_later(REST_SECONDS, self._gate.open, RESTING)
 
     async def _hold(self) -> None:
         terms = self._machine.terms
         assert terms is not None
-        try:
-            await terms.vhost.writer.uncongested()
-        finally:
-            self._is_held = False
+        await terms.vhost.writer.uncongested()
         if not self._is_lost:
-            self._machine.unblock()
-            self._resume_reading()
+            self._unblock(STORE)
 
-    def _resume_reading(self) -> None:
-        is_free = self._running is None and not self._is_held and not self._is_resting
-        is_free = is_free and self._has_room.is_set()
-        if is_free and not self._transport.is_closing():
-            self._transport.resume_reading()
+    def _block(self, reason: int, text: str) -> None:
+        """Stops reading a publisher, and tells it, if it has not been told already."""
+        if not self._gate.is_shut_for(STORE | MEMORY):
+            self._machine.block(text)
+        self._gate.shut(reason)
+
+    def _unblock(self, reason: int) -> None:
+        self._gate.open(reason)
+        if not self._gate.is_shut_for(STORE | MEMORY):
+            self._machine.unblock()
+
+    # --- memory: implements `Holder`
+
+    def on_short(self) -> None:
+        self._block(MEMORY, SHORT)
+
+    def on_room(self) -> None:
+        self._unblock(MEMORY)
+
+    def received_bytes(self) -> int:
+        return self._machine.arrivals.size
+
+    def unsent_bytes(self) -> int:
+        return 0 if self._is_lost else self._transport.get_write_buffer_size()
+
+    def who(self) -> str:
+        identity = self._machine.identity
+        return f"'{'' if identity is None else identity.name}' at {self._peer.host}"
+
+    def relieve(self, reason: str) -> None:
+        if not self._is_lost:
+            self._machine.close(ReplyCode.RESOURCE_ERROR, reason)
+            self._gate.open(MEMORY)  # what still comes is thrown away
+            self._after_input()
 
     # --- writing
 
@@ -251,10 +336,10 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _flush(self) -> None:
-        data = self._output.take()
+        data, pieces = self._output.take_pieces()
         if data and not self._is_lost and not self._has_said_all:
             self._has_spoken = True
-            self._transport.write(data)
+            self._memory.write(self._transport, data, pieces)
 
     # --- time
 
@@ -268,7 +353,8 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self._beat)
 
     def _beat(self) -> None:
-        is_deaf = self._is_held or self._running is not None  # we are not reading
+        # it cannot be heard
+        is_deaf = self._gate.is_shut_for(BUSY | STORE | SUBSCRIBER | BACKLOG | MEMORY)
         self._missed = 0 if self._has_heard or is_deaf else self._missed + 1
         if self._missed >= MISSED:
             self._counters.heartbeat_timeouts += 1
@@ -307,18 +393,20 @@ class Connection(asyncio.Protocol):
 
     def _say_goodbye(self) -> None:
         """Once: a client that goes on talking, or does not read, gets no more time for that."""
+        if self._has_said_all or self._is_lost:
+            return
         self._flush()
-        if not self._is_leaving:
-            self._is_leaving = True
+        if self._machine.state is State.CLOSED:
+            self._has_said_all = True
+            self._timer.cancel()
+            part(self._transport, CLOSE_SECONDS)
+        elif not self._is_leaving:
             self._timer.cancel()
             self._timer = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
-        if self._machine.is_garbled and self._transport.can_write_eof():
-            # The client is still sending. To close now would make TCP reset the connection, and
-            # take our words with it: what comes is thrown away until it has read them.
-            self._has_said_all = True
-            self._transport.write_eof()
-        elif self._machine.state is State.CLOSED:
-            self._transport.close()
+        self._is_leaving = True
+        self._gate.ignore(
+            ALL & ~(BUSY | BACKLOG)
+        )  # only the client's answer counts, and it is to be heard
 
     def _on_bug(self, error: Exception) -> None:
         self._counters.bugs += 1

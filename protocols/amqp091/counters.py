@@ -14,6 +14,7 @@ class Amqp091Counters:
     connection_errors: int = 0  # ended by us, because the client broke the protocol
     channel_errors: int = 0  # ended by us, because a request could not be met
     timed_out_channels: int = 0  # of these, those that did not acknowledge in time
+    early_floods: int = 0  # ended, because too much came before the login
     handshake_timeouts: int = 0
     heartbeat_timeouts: int = 0
     held_publishers: int = 0  # times that a connection was not read, because the database is behind

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.frames import FRAME_MIN_SIZE
+from protocols.amqp091.frames import FRAME_MIN_SIZE, FrameError
 from protocols.amqp091.methods import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -33,6 +34,7 @@ from queue_core.errors import AccessRefused
 from queue_core.logins import Begin
 
 AMQPLAIN: Final = "AMQPLAIN"
+MOST_EARLY_FRAMES: Final = 64
 
 CAPABILITIES: Final[Mapping[str, object]] = {
     "publisher_confirms": True,
@@ -162,3 +164,19 @@ def capabilities_of(properties: Mapping[str, object]) -> Mapping[str, object]:
     """What the client can do, as it says in start-ok."""
     found = properties.get("capabilities")
     return found if isinstance(found, Mapping) else {}
+
+
+class EarlyFrames:
+    """Frames of a client that has not opened its connection: a handshake takes a few, and whoever
+    sends many wants something else."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def count(self, counters: Amqp091Counters) -> None:
+        self._count += 1
+        if self._count > MOST_EARLY_FRAMES:
+            counters.early_floods += 1
+            raise FrameError(f"more than {MOST_EARLY_FRAMES} frames before the connection is open")

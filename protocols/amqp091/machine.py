@@ -1,7 +1,8 @@
 """The connection: bytes in, bytes and commands out. No socket, no clock, no waiting.
 
-    receive(data)      works through all that is complete; what must wait comes back as a command
-    proceed()          goes on after that command was carried out
+    receive(data)      works through some of what is complete; a command, if one must be waited for
+    receive(b"")       works through some more, while `is_unfinished`
+    proceed()          that command was carried out
     output             what there is to send
 
 Frames of a channel are handled in the order they came in. Publishes and acks, which come by the
@@ -40,6 +41,7 @@ from protocols.amqp091.frames import (
 )
 from protocols.amqp091.handshake import (
     RECEIVED,
+    EarlyFrames,
     OpenVhost,
     State,
     agree,
@@ -74,7 +76,7 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.operations import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.output import Output
-from protocols.amqp091.publishing import Target, publish, publish_run
+from protocols.amqp091.publishing import Targets, publish, publish_run
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.stamp import Stamp
 from protocols.amqp091.terms import Services, Terms, Tuning
@@ -87,7 +89,8 @@ from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
-MAX_TARGETS: Final = 1024
+STEP: Final = 16 * 1024  # bytes that are worked through before somebody looks at the time
+RARE: Final = 256  # bytes that a frame weighs besides, if it does not go the short way
 
 _METHOD_START: Final = Struct(">BHII")  # kind, channel, size, method
 _CONTENT_START: Final = Struct(">BHIHHQ")  # kind, channel, size, class, weight, size of the body
@@ -112,7 +115,7 @@ class Machine:
         self.output = output
         self.channels: dict[int, Channel] = {}
         self.has_published = False  # since somebody last looked
-        self.is_garbled = False  # nothing that still comes can be understood
+        self.is_unfinished = False  # there may be more to handle, without more input
         self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
         self.terms: Terms | None = None  # once it is open
         self.identity: Identity | None = None
@@ -123,46 +126,50 @@ class Machine:
         self._counters = counters
         self._mechanisms = services.auth.mechanisms(peer)
         self._capabilities: dict[str, object] = {}
-        self._buffer = b""
-        self._position = 0  # all before it has been handled
+        self._buffer, self._position = b"", 0  # all before the position has been handled
+        self._early = EarlyFrames()
         self._is_waiting = False  # for a command to be carried out
         self._number = 0  # the channel in hand, for errors
         self._index = 0  # and the method
         self.arrivals = Arrivals(settings)
         self._acked: list[Delivery] = []  # settled together, a chunk at a time
-        self._targets: dict[bytes, Target] = {}
+        self._targets = Targets()
         self._stamp: Stamp | None = None
         self._judged_at = (services.auth.revision, 0)  # what `_targets` rests on
 
     # --- bytes
 
     def receive(self, data: bytes) -> Command | None:
-        position = self._position
-        self._buffer = self._buffer[position:] + data if position < len(self._buffer) else data
-        self._position = 0
+        self.keep(data)
         return None if self._is_waiting else self._advance()
 
-    def proceed(self) -> Command | None:
+    def keep(self, data: bytes) -> None:
+        """Data that is not to be looked at yet."""
+        if data:
+            position, buffer = self._position, self._buffer
+            self._buffer = buffer[position:] + data if position < len(buffer) else data
+            self._position = 0
+            self.is_unfinished = True
+
+    def proceed(self) -> None:
         self._is_waiting = False
-        return self._advance()
+        self.is_unfinished = self._position < len(self._buffer)
 
     def _advance(self) -> Command | None:
         self._forget_what_changed()
         command: Command | None = None
-        while self.state is not State.CLOSED:
-            try:
+        try:
+            if self.state is not State.CLOSED:
                 command = self._parse()
-                break
-            except FrameError as error:
-                self._counters.connection_errors += 1
-                self._log_failure(self._number, error)
-                self.close(error.code, error.text)
-                self.state = State.CLOSED
-                self.is_garbled = True
-            except Amqp091Error as error:
-                self._fail(self._number, error)
-            except CoreError as error:
-                self._fail(self._number, answer(error))
+        except FrameError as error:
+            self._counters.connection_errors += 1
+            self._log_failure(self._number, error)
+            self.close(error.code, error.text)
+            self.state = State.CLOSED  # nothing that still comes can be understood
+        except (Amqp091Error, CoreError) as error:
+            self._fail(self._number, error if isinstance(error, Amqp091Error) else answer(error))
+        if self.state is State.CLOSED:
+            self.is_unfinished = False
         self._settle_acked()
         self._is_waiting = command is not None
         return command
@@ -186,9 +193,13 @@ class Machine:
         end, limit = len(buffer), self.tuning.frame_max  # of a payload: see `split`
         longest = min(limit, self._settings.max_message_size)
         channels, targets, stamp = self.channels, self._targets, self._stamp
+        last = position + STEP
+        self.is_unfinished = True  # unless it comes to an end that is none of ours
         while self.state is State.OPEN and end - position >= _LEAST:
+            if position >= last:
+                return None
             if stamp is not None and buffer.startswith(stamp.start, position):
-                bodies, position = stamp.bodies(buffer, position)
+                bodies, position = stamp.bodies(buffer, position, last)
                 if bodies:
                     sender = stamp.channel
                     self._position = position
@@ -260,10 +271,16 @@ class Machine:
                     continue
             command = self._step()
             if command is not None or self._position == position:
+                self.is_unfinished = command is not None
                 return command
             position = self._position
+            last -= RARE
         while (command := self._step()) is None and self._position != position:
             position = self._position
+            last -= RARE
+            if position >= last:
+                return None
+        self.is_unfinished = command is not None
         return command
 
     def _step(self) -> Command | None:
@@ -279,6 +296,8 @@ class Machine:
             return None
         self._position = frame.end + 1
         self._number, self._index = frame.channel, 0
+        if self.terms is None:
+            self._early.count(self._counters)
         return self._frame(frame)
 
     def _greet(self) -> None:
@@ -416,8 +435,9 @@ class Machine:
             )
         method = decode_method(payload)
         kind = type(method)
-        if kind is BasicPublish:
-            channel.arrival = Arrival(self._target(method, payload))
+        if isinstance(method, BasicPublish):
+            assert self.terms is not None
+            channel.arrival = Arrival(self._targets.learn(method, payload, self.terms))
             return None
         if kind is ChannelClose:
             self._close_channel(channel)
@@ -449,15 +469,6 @@ class Machine:
             return
         self._index = method.index
         self._fail(channel.number, error)
-
-    def _target(self, method: Method, payload: bytes) -> Target:
-        assert isinstance(method, BasicPublish)
-        assert self.terms is not None
-        target = Target(method, self.terms)
-        if len(self._targets) >= MAX_TARGETS:
-            self._targets.clear()
-        self._targets[payload] = target
-        return target
 
     def _open_channel(self, number: int, payload: bytes) -> None:
         if self._index != ChannelOpen.index:
@@ -535,13 +546,8 @@ class Machine:
         channel.release(RELEASED)
 
     def _log_failure(self, number: int, error: Amqp091Error) -> None:
-        log.info(
-            "%s of user '%s', channel %d: %s",
-            self._peer.host,
-            "" if self.identity is None else self.identity.name,
-            number,
-            reply_text(error.code, error.text),
-        )
+        user, said = self.identity and self.identity.name, reply_text(error.code, error.text)
+        log.info("%s of user '%s', channel %d: %s", self._peer.host, user or "", number, said)
 
     def close(self, code: ReplyCode, text: str, index: int = 0) -> None:
         """Ends the connection with the protocol's own words; over when the client has answered."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 FLUSH_BYTES: Final = 1 << 20  # do not wait for the end of the turn with more than this
 
 
+def _nothing() -> None:
+    """Nobody listens any more."""
+
+
 class Output:
     __slots__ = ("_on_full", "_wake", "confirming", "is_blocked", "pieces", "size")
 
@@ -51,6 +55,13 @@ class Output:
         """The channel has confirms to tell, at the end of the turn."""
         self.wake()
         self.confirming.append(channel)
+
+    def close(self) -> None:
+        """The connection is gone: nobody takes what is written from now on."""
+        self.pieces.clear()
+        self.confirming.clear()
+        self.size = 0
+        self._wake = self._on_full = _nothing
 
     def take(self) -> bytes:
         """Everything since the last time."""

@@ -32,6 +32,7 @@ from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
 from queue_core.ready import ENTRY_OVERHEAD
 
+MAX_TARGETS: Final = 1024  # that one connection remembers
 IMPERSONATOR: Final = "impersonator"
 
 
@@ -59,6 +60,16 @@ def require_write(terms: Terms, exchange: str, key: str) -> None:
     terms.require(
         Action.WRITE, "topic" if is_topic else "exchange", exchange, key if is_topic else None
     )
+
+
+class Targets(dict[bytes, Target]):
+    """Where publishes went lately, by the bytes of their methods."""
+
+    def learn(self, method: BasicPublish, payload: bytes, terms: Terms) -> Target:
+        if len(self) >= MAX_TARGETS:
+            self.clear()
+        target = self[payload] = Target(method, terms)
+        return target
 
 
 def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:

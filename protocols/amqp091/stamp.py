@@ -30,9 +30,9 @@ class Stamp:
         self.target = target
         self.facts = facts
 
-    def bodies(self, buffer: bytes, position: int) -> tuple[list[bytes], int]:
+    def bodies(self, buffer: bytes, position: int, last: int) -> tuple[list[bytes], int]:
         """Those of the publishes like this one that stand here one after the other, whole, and
-        where they end. None, if the channel takes no publish now."""
+        begin before `last`, and where they end. None, if the channel takes no publish now."""
         bodies: list[bytes] = []
         if self.channel.state is not _OPEN or self.channel.arrival is not None:
             return bodies, position
@@ -41,6 +41,6 @@ class Stamp:
         while after <= end and buffer[after - 1] == FRAME_END:
             bodies.append(buffer[position + offset : after - 1])
             position, after = after, after + size
-            if not buffer.startswith(start, position):
+            if position >= last or not buffer.startswith(start, position):
                 break
         return bodies, position

@@ -13,20 +13,37 @@ from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.errors import INTERNAL_ERROR, UNAUTHORIZED, Amqp10Error
+from protocols.amqp10.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
 from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services
+from protocols.farewell import part
+from protocols.memory_share import MemoryShare
+from protocols.read_gate import (
+    ALL,
+    BACKLOG,
+    BUSY,
+    LOGIN,
+    MEMORY,
+    STORE,
+    SUBSCRIBER,
+    UNREAD,
+    ReadGate,
+)
 from queue_core.auth import ANONYMOUS, Credentials, Identity, Peer
+from queue_core.backpressure import wait_for_room
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.logins import Begin, Challenge, Login
+from queue_core.queues import CompetingQueue
+from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
 
 WRITE_HIGH: Final = 512 * 1024  # bytes that may wait in the socket's buffer before consumers do
 CLOSE_SECONDS: Final = 5.0  # for the client to answer our close
 SHORTEST_TICK: Final = 0.25  # seconds
+PARTIAL_STEP: Final = 1 << 20  # bytes of unfinished messages that room is reserved for at once
 LONGEST_TICK: Final = 10.0
 HEARING_SECONDS: Final = 2.0  # after reading began again, until what had come is read
 
@@ -39,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._settings = settings
         self._counters = counters
         self._loop = asyncio.get_running_loop()
+        self._share = scheduler().share()  # of the loop's time
         self._transport: asyncio.Transport
         self._peer: Peer
         self._sasl: Sasl
@@ -47,12 +65,15 @@ class Connection(asyncio.Protocol):
         self._before = b""  # what came before anybody could take it
         self._is_scheduled = False
         self._is_lost = False
-        self._is_held = False  # not reading, because the core is behind
-        self._is_blocked = False  # not reading, because the peer does not
+        self._has_parted = False  # nothing is said or heard any more
+        self._gate: ReadGate
+        self._memory = MemoryShare(services.memory, self)
+        self._is_held = False  # waits for the store to catch up
         self._listens_since = 0.0
         self._identity: Identity
         self._running: asyncio.Task[None] | None = None
-        self._holding: asyncio.Task[None] | None = None
+        self._storing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None  # for subscribers that are behind
         self._ending: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle
         self._ticking: asyncio.TimerHandle | None = None
@@ -63,7 +84,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        high = min(WRITE_HIGH, self._settings.max_unsent_size)
+        self._transport.set_write_buffer_limits(high=high)
+        self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
         self._peer = Peer.described_by(transport.get_extra_info)
         self._sasl = Sasl(self._services.auth.mechanisms(self._peer))
         self._late = self._loop.call_later(self._settings.handshake_seconds, self._on_late)
@@ -72,8 +95,10 @@ class Connection(asyncio.Protocol):
         try:
             if self._machine is not None:
                 self._machine.receive(data)
-                if self._running is None:
+                if self._gate.is_open:
                     self._advance()
+                else:
+                    self._gate.shut(BACKLOG)
             else:
                 self._log_in(data)
         except Exception as error:
@@ -81,21 +106,21 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """A peer that does not read is not read from, either: what it sends makes answers."""
-        self._is_blocked = True
         self._counters.held_readers += 1
-        self._transport.pause_reading()
+        self._gate.shut(UNREAD)
         if self._machine is not None:
             self._machine.block()
 
     def resume_writing(self) -> None:
-        self._is_blocked = False
         if self._machine is not None:
             self._machine.unblock()
-        self._resume_reading()
+        self._read_on(UNREAD)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
         self._services.auth.let_go(self)
+        self._share.close()
+        self._gate.close()
         self._late.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -103,12 +128,15 @@ class Connection(asyncio.Protocol):
             self._machine.block()
             if self._running is None:
                 self._ending = self._loop.create_task(self._end())
+        else:
+            self._memory.end()
         # otherwise what runs comes to its end first, so that nothing it makes is left behind
 
     async def _end(self) -> None:
         machine, self._machine = self._machine, None
         if machine is not None:
             await machine.lost(is_clean=self._is_clean)
+        self._memory.end()
 
     # --- login
 
@@ -116,7 +144,7 @@ class Connection(asyncio.Protocol):
         if self._running is not None:
             self._before += data
             if len(self._before) > self._settings.max_frame_size:
-                self._transport.pause_reading()
+                self._gate.shut(LOGIN)
             return
         if self._sasl.state is State.AWAITING_HEADER:
             self._before += data
@@ -142,7 +170,7 @@ class Connection(asyncio.Protocol):
             log.warning("SASL with %s failed: %s", self._peer.host, error.text)
             self._counters.refused_connections += 1
             self._write_sasl()
-            self._transport.close()
+            self._part()
             return
         self._write_sasl()
         if wish is not None:
@@ -154,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._counters.refused_connections += 1
             log.info("%s came without SASL, and nobody may enter unnamed", self._peer.host)
             self._transport.write(HEADER)
-            self._transport.close()
+            self._part()
             return
         self._before = data
         self._running = self._loop.create_task(self._guarded(self._enter_as_anonymous()))
@@ -176,7 +204,7 @@ class Connection(asyncio.Protocol):
         self._running = None
         if not self._is_lost:
             self._sasl.state = State.AUTHENTICATED
-            self._transport.resume_reading()
+            self._gate.open(LOGIN)
             self._begin_amqp()
 
     async def _step(self, wish: Wish) -> None:
@@ -191,7 +219,7 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, Challenge):
             self._sasl.challenge(answer.data)
             self._write_sasl()
-            self._transport.resume_reading()
+            self._gate.open(LOGIN)
             came, self._before = self._before, b""
             self._receive_sasl(came)
             return
@@ -200,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._sasl.accept(answer.data)
         self._write_sasl()
         self._before = self._sasl.rest() + self._before
-        self._transport.resume_reading()
+        self._gate.open(LOGIN)
         self._begin_amqp()
 
     def _begin_amqp(self) -> None:
@@ -215,6 +243,7 @@ class Connection(asyncio.Protocol):
             self,
             self._schedule,
         )
+        machine.on_partial, machine.on_transaction = self._on_partial, self._memory.add_transaction
         machine.receive(self._before)
         self._before = b""
         self._advance()
@@ -224,39 +253,69 @@ class Connection(asyncio.Protocol):
         self._counters.refused_connections += 1
         self._sasl.refuse(is_temporary=not isinstance(error, AccessRefused))
         self._write_sasl()
-        self._transport.close()
+        self._part()
 
     def _write_sasl(self) -> None:
         output = self._sasl.take_output()
-        if output and not self._is_lost:
+        if output and not self._is_lost and not self._has_parted:
             self._transport.write(output)
+
+    # --- input, in slices of the loop's time
+
+    def _advance(self) -> None:
+        machine, share = self._machine, self._share
+        assert machine is not None
+        if not share.begin():
+            self._gate.shut(BACKLOG)
+            return
+        submitted = machine.vhost.writer.submitted if machine.is_open else 0
+        self._forget_pressed()
+        try:
+            command = machine.advance()
+            while command is None and machine.is_unfinished and not share.is_over():
+                command = machine.advance()
+        finally:
+            share.end()
+        if command is not None:
+            self._gate.shut(BUSY)
+            self._running = self._loop.create_task(self._carry_out(command))
+        self._after_input()
+        if machine.is_open:
+            self._hold_back_if_needed(machine, submitted)
+        self._note_backlog()
+
+    def _note_backlog(self) -> None:
+        if self._machine is not None and self._machine.is_unfinished:
+            self._gate.shut(BACKLOG)
+        else:
+            self._read_on(BACKLOG)
+
+    def _go_on(self) -> None:
+        """What has come already has its turn, unless something else is in the way by now."""
+        if self._is_lost or self._has_parted or self._machine is None or self._gate.is_held:
+            return
+        try:
+            self._advance()
+        except Exception as error:
+            self._on_bug(error)
 
     # --- commands
 
-    def _advance(self) -> None:
-        assert self._machine is not None
-        command = self._machine.advance()
-        if command is not None:
-            self._transport.pause_reading()
-            self._running = self._loop.create_task(self._carry_out(command))
-        self._after_input()
-
-    async def _carry_out(self, command: Command | None) -> None:
-        machine = self._machine
-        assert machine is not None
+    async def _carry_out(self, command: Command) -> None:
+        """One command. What came behind it takes its turn like all input."""
         try:
-            while command is not None:
-                await command
-                command = None if self._is_lost else machine.advance()
+            await command
+            self._share.charge()
         except Exception as error:
             self._on_bug(error)
         finally:
             self._running = None
-            if self._is_lost:
+            if self._is_lost or self._has_parted:
                 await self._end()
             else:
-                self._resume_reading()
                 self._after_input()
+                self._note_backlog()
+                self._read_on(BUSY)
 
     # --- after every chunk
 
@@ -264,18 +323,39 @@ class Connection(asyncio.Protocol):
         machine = self._machine
         assert machine is not None
         self._schedule()
-        if machine.is_open:
-            if not self._is_late_over:
-                self._is_late_over = True
-                self._services.auth.let_in(self, self._identity, machine.vhost.name)
-                self._late.cancel()
-                self._flush()  # our open, with our idle time-out in it
-                self._tick()  # now the peer's own is known
-            if machine.vhost.writer.is_congested and not self._is_held:
-                self._is_held = True
-                self._counters.held_publishers += 1
-                self._transport.pause_reading()
-                self._holding = self._loop.create_task(self._hold())
+        if machine.is_open and not self._is_late_over:
+            self._is_late_over = True
+            self._services.auth.let_in(self, self._identity, machine.vhost.name)
+            self._late.cancel()
+            self._flush()  # our open, with our idle time-out in it
+            self._tick()  # now the peer's own is known
+
+    def _hold_back_if_needed(self, machine: Machine, submitted: int) -> None:
+        """The disk or a subscriber is behind: who has brought something is not read until it is
+        not."""
+        writer = machine.vhost.writer
+        if writer.is_congested and writer.submitted != submitted and not self._is_held:
+            self._is_held = True
+            self._counters.held_publishers += 1
+            self._gate.shut(STORE)
+            self._storing = self._loop.create_task(self._hold())
+        if machine.has_published:
+            machine.has_published = False
+            self._memory.hold_if_short()
+        if pressed := machine.vhost.take_pressed():
+            self._counters.held_publishers += 1
+            self._gate.shut(SUBSCRIBER)
+            self._waiting = self._loop.create_task(self._wait_for_room(pressed))
+
+    def _forget_pressed(self) -> None:
+        """Others may have found queues full before: that is not this client's doing."""
+        if self._machine is not None and self._machine.is_open:
+            self._machine.vhost.take_pressed()
+
+    async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
+        await wait_for_room(queues)
+        if not self._is_lost:
+            self._read_on(SUBSCRIBER)
 
     async def _hold(self) -> None:
         machine = self._machine
@@ -286,17 +366,44 @@ class Connection(asyncio.Protocol):
             self._is_held = False
         if not self._is_lost:
             machine.feed()
-            self._resume_reading()
+            self._read_on(STORE)
 
-    def _resume_reading(self) -> None:
-        if not self._is_deaf and not self._transport.is_closing():
+    def _read_on(self, reason: int) -> None:
+        """One reason not to read is gone."""
+        if self._gate.open(reason):
             self._listens_since = self._loop.time()
-            self._transport.resume_reading()
 
-    @property
-    def _is_deaf(self) -> bool:
-        """Nothing is read at the moment, and the peer cannot be blamed for its silence."""
-        return self._running is not None or self._is_held or self._is_blocked
+    # --- memory: implements `Holder`
+
+    def _on_partial(self, size: int) -> None:
+        """A transfer does not say how long its message is: room is reserved in steps."""
+        steps = -(-size // PARTIAL_STEP)
+        if self._memory.partial != steps * PARTIAL_STEP:
+            self._memory.expect(steps * PARTIAL_STEP)
+
+    def on_short(self) -> None:
+        self._gate.shut(MEMORY)
+
+    def on_room(self) -> None:
+        if self._machine is not None and not self._is_lost:
+            self._machine.feed()
+        self._read_on(MEMORY)
+
+    def received_bytes(self) -> int:
+        return 0 if self._machine is None else self._machine.partial_bytes
+
+    def unsent_bytes(self) -> int:
+        return 0 if self._is_lost else self._transport.get_write_buffer_size()
+
+    def who(self) -> str:
+        return f"'{self._identity.name}' at {self._peer.host}"
+
+    def relieve(self, reason: str) -> None:
+        if self._machine is not None and not self._is_lost:
+            for handle in list(self._machine.links):  # what it holds goes at once
+                self._machine.fail_link(handle, RESOURCE_LIMIT, reason)
+            self._machine.close(reason, RESOURCE_LIMIT)
+            self._close_soon()
 
     # --- writing
 
@@ -308,17 +415,19 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         self._is_scheduled = False
         machine = self._machine
-        if self._is_lost or machine is None:
+        if self._is_lost or self._has_parted or machine is None:
             return
         data = machine.take_output()
         if data:
-            self._transport.write(data)
+            self._memory.write(self._transport, data, (data,))
         if machine.engine.is_over:
             self._is_clean = not machine.is_failed
-            self._transport.close()
+            self._part()
+        elif machine.starved and self._memory.is_short:
+            self._memory.hold_if_short(is_read=True)
         elif machine.starved and not self._is_held:
             self._is_held = True
-            self._holding = self._loop.create_task(self._hold())
+            self._storing = self._loop.create_task(self._hold())
 
     # --- time
 
@@ -334,7 +443,7 @@ class Connection(asyncio.Protocol):
         if self._ticking is not None:
             self._ticking.cancel()
         now, engine = self._loop.time(), self._machine.engine
-        is_fair = not self._is_deaf and now - self._listens_since > HEARING_SECONDS
+        is_fair = self._gate.is_open and now - self._listens_since > HEARING_SECONDS
         if self._is_late_over:  # before that it would change what our open announces
             engine.expect_input(int(self._settings.idle_seconds * 1000) if is_fair else 0)
         when = engine.tick(int(now * 1000))
@@ -354,7 +463,7 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         if self._machine is None:
-            self._transport.close()
+            self._part()
             return
         self._machine.close(reason)
         self._close_soon()
@@ -369,6 +478,18 @@ class Connection(asyncio.Protocol):
         """Permissions have changed."""
         if self._machine is not None and self._machine.is_open and not self._is_lost:
             self._machine.review()
+
+    def _part(self) -> None:
+        """Nothing is said or heard after this, and what the client had is free at once."""
+        if self._has_parted:
+            return
+        self._has_parted = True
+        self._late.cancel()
+        if self._machine is not None and self._running is None:
+            self._machine.block()
+            self._ending = self._loop.create_task(self._end())
+        self._gate.ignore(ALL)
+        part(self._transport, CLOSE_SECONDS)
 
     def _close_soon(self) -> None:
         self._is_clean = True

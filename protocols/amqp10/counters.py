@@ -15,6 +15,7 @@ class Amqp10Counters:
     link_errors: int = 0  # refused, or ended by us with an error
     rejected_transfers: int = 0  # answered `rejected`
     dropped_transfers: int = 0  # refused, and sent settled: their sender cannot be told
+    early_floods: int = 0  # ended, because too much came before the login
     handshake_timeouts: int = 0
     held_publishers: int = 0  # times that a connection was not read, because the database is behind
     held_readers: int = 0  # times that one was not read, because it did not read its answers

@@ -129,14 +129,14 @@ class Engine:
 
     # --- bytes
 
-    def push(self, data: bytes, start: int) -> int:
-        """Takes what it has room for; how far it came. Less than all: the peer is not to go on."""
+    def push(self, data: bytes, start: int, most: int = 1 << 30) -> int:
+        """Takes what it has room for, and no more than `most`; how far it came."""
         transport, size = self.transport, len(data)
         room = lib.pn_transport_capacity(transport)
         if room <= 0:
             return size if room < 0 else start
         source = ffi.from_buffer(data)
-        count = min(room, size - start)
+        count = min(room, size - start, most)
         taken = lib.pn_transport_push(transport, source + start, count)
         return start + taken if taken >= 0 else size
 
@@ -181,6 +181,10 @@ class Engine:
         """The transport is broken: says so, and closes."""
         _set(lib.pn_transport_condition(self.transport), condition, text)
         lib.pn_transport_close_tail(self.transport)
+
+    @property
+    def has_events(self) -> bool:
+        return bool(_peek(self.events))
 
     def next(self) -> tuple[int, Handle] | None:
         """The next event that matters, and its subject."""

@@ -3,6 +3,7 @@
 Hot events (transfers, dispositions, credit) are answered in place. An event that needs the core to
 wait (attaching a link, discharging a transaction) becomes a command: whoever owns the socket runs
 it, and calls `advance` again; all that came behind it stays in the engine until then, in order.
+`advance` goes one step at a time, and has more to do while `is_unfinished`.
 Owns no socket and no clock.
 """
 
@@ -73,6 +74,11 @@ OFFERED: Final = (
 )
 
 
+MOST_EVENTS: Final = 256  # that are handled before somebody looks at the time
+STEP: Final = 16 * 1024  # bytes for the engine, likewise
+MOST_EARLY_BYTES: Final = 64 * 1024  # of a client that has not opened its connection
+
+
 class Machine:
     def __init__(
         self,
@@ -123,8 +129,14 @@ class Machine:
         self._second: list[tuple[Handle, Delivery]] = []
         self._committing: dict[int, tuple[int, list[tuple[Handle, Sink]]]] = {}
         self._next = 0
-        self._input = b""
-        self._position = 0
+        self._input, self._position = b"", 0
+        self._early = 0  # bytes that the engine took before it was open
+        self._has_events = False  # in the engine, perhaps
+
+    @property
+    def is_unfinished(self) -> bool:
+        """There is more to do, without more input."""
+        return self._has_events or self._position < len(self._input)
 
     @property
     def vhost(self) -> Vhost:
@@ -139,24 +151,39 @@ class Machine:
         self._input, self._position = rest + data if rest else data, 0
 
     def advance(self) -> Command | None:
-        """Goes on until all is done, or something must be waited for."""
-        engine = self.engine
-        while True:
+        """Goes one step further, or says what must be waited for."""
+        command = self._handle_events()
+        self._settle_accepted()
+        if command is not None or self._has_events:
+            return command
+        if self._position < len(self._input):
+            self._push()
             command = self._handle_events()
             self._settle_accepted()
-            if command is not None:
-                return command
-            if self._position >= len(self._input):
-                self._input, self._position = b"", 0
-                self._watch.forget()
-                return None
-            before = self._position
-            self._position = engine.push(self._input, before)
-            if engine.is_deaf:
-                self._on_deaf()
-            elif self._position == before:
-                engine.fail(INTERNAL_ERROR, "the engine takes no more")
-                self._position = len(self._input)
+        if not self.is_unfinished:
+            self._input, self._position = b"", 0
+            self._watch.forget()
+        return command
+
+    def _push(self) -> None:
+        engine, before = self.engine, self._position
+        self._position = engine.push(self._input, before, STEP)
+        if engine.is_deaf:
+            self._on_deaf()
+        elif self._position == before:
+            engine.fail(INTERNAL_ERROR, "the engine takes no more")
+            self._position = len(self._input)
+        if not self.is_open:
+            self._count_early(self._position - before)
+
+    def _count_early(self, count: int) -> None:
+        """An open takes a few hundred bytes; who sends many more before it wants something else."""
+        self._early += count
+        if self._early > MOST_EARLY_BYTES and not self.engine.is_closed:
+            self.counters.early_floods += 1
+            text = f"more than {MOST_EARLY_BYTES} bytes before the connection is open"
+            self.engine.fail(RESOURCE_LIMIT, text)
+            self._position = len(self._input)
 
     def _on_deaf(self) -> None:
         """The engine reads on no more; where it does not say why, it could not read a frame."""
@@ -172,7 +199,11 @@ class Machine:
         outgoing, links = self.outgoing, self.links
         touched: IncomingLink | None = None
         command: Command | None = None
-        while command is None and (event := next_event()) is not None:
+        self._has_events = False
+        for _ in range(MOST_EVENTS):
+            event = next_event()
+            if event is None:
+                break
             kind, subject = event
             if kind == DELIVERY:
                 delivery = outgoing.get(subject) if outgoing else None
@@ -198,6 +229,11 @@ class Machine:
                 self._look_for_echo(subject)
             else:
                 command = self._on_cold(kind, subject)
+            if command is not None:
+                self._has_events = self.engine.has_events
+                break
+        else:
+            self._has_events = True
         if touched is not None:
             self.has_published = True
             touched.replenish()
@@ -538,8 +574,7 @@ class Machine:
         """The connection is gone, with or without a word."""
         links, self.links = [*self.links.values(), *self._failed.values()], {}
         self._failed.clear()
-        if self.is_failed:
-            is_clean = False
+        is_clean = is_clean and not self.is_failed
         _pause(links)
         for link in links:
             await self._release(link, is_closed=False, is_lost=not is_clean)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.fan_out import FanOut
@@ -81,3 +82,15 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work of MQTT failed", exc_info=task.exception())
+
+
+_brokers: WeakKeyDictionary[Services, Broker] = WeakKeyDictionary()
+
+
+def broker_of(services: Services, settings: Settings) -> Broker:
+    """One broker for all connections on the same services."""
+    broker = _brokers.get(services)
+    if broker is None:
+        broker = _brokers[services] = Broker(services, settings)
+        broker.start()
+    return broker

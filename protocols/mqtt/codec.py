@@ -311,3 +311,15 @@ DECODERS: Final[dict[PacketType, Callable[[Reader, int, int], Packet]]] = {
     PacketType.DISCONNECT: _decode_disconnect,
     PacketType.AUTH: _decode_auth,
 }
+
+
+def needed_for(rest: bytes) -> int:
+    """How many bytes the packet that begins here has; one more than are here if that is not
+    known."""
+    length = shift = 0
+    for at in range(1, min(len(rest), 5)):
+        length |= (rest[at] & 0x7F) << shift
+        if rest[at] < 0x80:
+            return at + 1 + length
+        shift += 7
+    return len(rest) + 1

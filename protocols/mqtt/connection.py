@@ -1,8 +1,8 @@
 """One MQTT connection on asyncio: bytes in, bytes out, time, and pressure from both sides.
 
-Thin: rules live in the machine and the client. Everything that a chunk brings is handled in one go,
-and everything that is to be sent leaves in one write at the end of the loop's turn. While something
-takes time (CONNECT, SUBSCRIBE), the rest of the input waits, in order, and the socket is not read.
+Thin: rules live in the machine and the client. A chunk is handled in slices of the loop's time, and
+what is to be sent leaves in one write at the end of a turn. While something takes time (CONNECT),
+or others have their turn, the rest of the input waits, in order, and the socket is not read.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from protocols.mqtt.broker import Broker, Services
+from protocols.farewell import part
+from protocols.memory_share import MemoryShare
+from protocols.mqtt.broker import Broker, Services, broker_of
 from protocols.mqtt.client import ROOM_FOR_REASONS, Client
-from protocols.mqtt.codec import decode, split
+from protocols.mqtt.codec import decode, needed_for, split
 from protocols.mqtt.connect_codec import version_of
 from protocols.mqtt.encoder import encode
+from protocols.mqtt.follow_ups import MOST_FOLLOW_UPS, FollowUps
 from protocols.mqtt.handshake import Accepted, Opening, Refused
 from protocols.mqtt.hot import take_hot
-from protocols.mqtt.login import ByMethod
+from protocols.mqtt.login import ByMethod, LoginRefused
 from protocols.mqtt.machine import RECEIVED, State, step
-from protocols.mqtt.mistakes import CONNECT_HEAD, mistake
+from protocols.mqtt.mistakes import mistake
 from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
-from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.property_set import NO_PROPERTIES, PacketType, PropertySet
 from protocols.mqtt.reasons import (
     PASSING_TROUBLE,
     RETURN_CODES,
@@ -36,28 +38,20 @@ from protocols.mqtt.reasons import (
     violation,
 )
 from protocols.mqtt.settings import Settings
+from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.auth import Identity, Peer
+from queue_core.backpressure import wait_for_room
+from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECT: Final = 512 * 1024  # bytes of a CONNECT: its fields cannot sensibly be larger
 MANY_FRAMES: Final = 512  # to be sent: more than these do not wait for the end of the turn
-MOST_UNREAD: Final = 4 * 1024 * 1024  # bytes of answers that a client leaves lying
 LINGER: Final = 5.0  # seconds for the peer to take the last bytes
 MANY_PARTS: Final = 64
 MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, before it is let in
-PACKETS_A_TURN: Final = 1000  # through the codec, before others get their turn
-
-_brokers: WeakKeyDictionary[Services, Broker] = WeakKeyDictionary()
-
-
-def broker_of(services: Services, settings: Settings) -> Broker:
-    """One broker for all connections on the same services."""
-    broker = _brokers.get(services)
-    if broker is None:
-        broker = _brokers[services] = Broker(services, settings)
-        broker.start()
-    return broker
+HEARD_BYTES: Final = 16 * 1024  # of a packet under way, that count as much as a whole one
+SUBSCRIPTIONS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 
 
 class Connection(asyncio.Protocol):
@@ -68,23 +62,28 @@ class Connection(asyncio.Protocol):
         "_by_method",
         "_client",
         "_connect",
+        "_follow_ups",
+        "_gate",
         "_heard",
         "_identity",
         "_is_busy",
         "_is_flushing",
-        "_is_reading",
         "_is_writable",
         "_keep_alive",
         "_limit",
         "_loop",
+        "_memory",
         "_needed",
         "_opening",
         "_parts",
+        "_share",
         "_size",
         "_state",
         "_timer",
         "_transport",
+        "_unheard",
         "_version",
+        "has_parted",
         "out",
     )
 
@@ -95,6 +94,7 @@ class Connection(asyncio.Protocol):
             self._broker = broker_of(services, settings or Settings())
         self.out: list[bytes] = []
         self._loop = asyncio.get_running_loop()
+        self._share = scheduler().share()  # of the loop's time
         self._transport: asyncio.Transport
         self._state = State.AWAITING_CONNECT
         self._version: int = Version.V5
@@ -108,10 +108,14 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
         self._is_busy = False
-        self._is_reading = True
+        self._follow_ups = FollowUps(self._broker.spawn)
+        self._gate: ReadGate
         self._is_writable = True
         self._is_flushing = False
+        self.has_parted = False  # nothing is read or written any more
+        self._memory = MemoryShare(self._broker.services.memory, self)
         self._heard = 0.0
+        self._unheard = 0  # bytes since then
         self._keep_alive = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -120,6 +124,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         transport = self._transport
+        self._gate = ReadGate(transport, lambda: self._share.wait(self._go_on))
         transport.set_write_buffer_limits(high=self._broker.settings.write_buffer_bytes)
         self._broker.connections.add(self)
         self._heard = self._loop.time()
@@ -128,12 +133,15 @@ class Connection(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
         self._broker.counters.bytes_received += len(data)
-        if self._is_busy or self._parts:
+        self._unheard += len(data)
+        if self._unheard >= HEARD_BYTES:
+            self._hear()
+        is_busy = self._is_busy or self._gate.is_shut_for(BACKLOG)
+        if is_busy or self._parts:
             self._parts.append(data)
             self._size += len(data)
-            if self._is_busy or self._size < self._needed:
+            if is_busy or self._size < self._needed:
                 if len(self._parts) > MANY_PARTS:
                     self._parts = [b"".join(self._parts)]
                 return
@@ -141,15 +149,27 @@ class Connection(asyncio.Protocol):
             self._parts = []
         self._take(data)
 
-    def eof_received(self) -> bool | None:
-        return None
+    def _hear(self) -> None:
+        """Counts as a sign of life: a whole packet [MQTT-3.1.2-22], or a good piece of one that is
+        under way. Single bytes are none."""
+        self._heard = self._loop.time()
+        self._unheard = 0
+
+    def lose_transport(self) -> None:
+        """What carries the connection is at its end, without a word of MQTT."""
+        self.has_parted = True
+        self._gate.ignore(ALL)
+        self.connection_lost(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._state = State.CLOSED
         self._broker.connections.discard(self)
         self._broker.services.auth.let_go(self)
+        self._share.close()
+        self._gate.close()
         self._parts = []
         self.out.clear()
+        self._memory.end()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -165,12 +185,21 @@ class Connection(asyncio.Protocol):
         self._is_writable = True
         if self._client is not None and not self._client.is_closed:
             self._client.resume()
-        self._read_on()
+        self._read_on(UNREAD)
+
+    @property
+    def is_let_in(self) -> bool:
+        """The client has shown who it is."""
+        return self._client is not None
 
     # --- input
 
     def _take(self, data: bytes) -> None:
-        """Everything that is whole; the rest is kept."""
+        """Everything that is whole, as far as a slice of the loop's time goes; the rest is kept."""
+        if not self._share.begin():
+            self._parts.insert(0, data)
+            self._gate.shut(BACKLOG)
+            return
         try:
             position = self._parse(data)
         except MqttError as error:
@@ -180,37 +209,47 @@ class Connection(asyncio.Protocol):
             log.exception("a bug: this connection ends")
             self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
             return
+        finally:
+            self._share.end()
+        if position:
+            self._hear()
         if position < len(data) and self._state is not State.CLOSED:
             rest = data[position:] if position else data
-            if self._state is State.AWAITING_CONNECT and rest[0] != CONNECT_HEAD:
+            if self._state is State.AWAITING_CONNECT and rest[0] >> 4 != PacketType.CONNECT:
                 # The rest of it may never come: a client of another protocol waits for us.
                 self._on_violation(violation("the first packet is no CONNECT"), data)
                 return
             self._parts.insert(0, rest)
             self._size = len(rest)
             self._needed = needed_for(rest)
+            self._memory.expect(self._needed if self._needed > len(rest) else 0)
         else:
             self._size = self._needed = 0
+            self._memory.expect(0)
 
     def _parse(self, data: bytes) -> int:
-        position, size, packets = 0, len(data), 0
-        client = self._client
+        position, size, is_over = 0, len(data), False
+        client, share = self._client, self._share
+        submitted, received = 0, self._broker.counters.messages_received
         if client is not None:
+            submitted = client.publishing.vhost.writer.submitted
             client.publishing.begin_chunk()
         while position < size and not self._is_busy and self._state is not State.CLOSED:
-            if client is not None:
+            if client is not None and not self._follow_ups:
                 position = take_hot(
                     client.publishing, client.deliverer, data, position, self._limit
                 )
-                if client.publishing.is_tired:
-                    self.defer(asyncio.sleep(0))
+                if client.publishing.pressed or client.publishing.must_wait:
                     break
+                if client.publishing.is_tired:
+                    if is_over := share.is_over():
+                        break
+                    continue
             frame = split(data, position, self._limit)
             if frame is None:
                 break
-            packets += 1
-            if packets > PACKETS_A_TURN:
-                self.defer(asyncio.sleep(0))
+            if self._follow_ups and not self._may_overtake(frame.head):
+                self.defer(self._follow_ups.done())
                 break
             packet = decode(frame.head, data[frame.start : frame.end], self._version)
             position = frame.end
@@ -219,11 +258,28 @@ class Connection(asyncio.Protocol):
                 client.receive(packet)
             else:
                 self._receive_early(packet)
+            if is_over := share.is_over():
+                break
         if client is not None and not client.is_closed:
             client.publishing.end_of_chunk()
             client.deliverer.end_of_chunk()
-            self._hold_back_if_needed(client)
+            if self._broker.counters.messages_received != received:
+                self._memory.hold_if_short()
+            if client.publishing.is_async:
+                self._write()  # answers leave before their fan-out begins
+            self._hold_back_if_needed(client, submitted)
+        if is_over and not self._is_busy and self._state is not State.CLOSED:
+            self._gate.shut(BACKLOG)
+        else:
+            self._read_on(BACKLOG)
         return position
+
+    def _go_on(self) -> None:
+        """What has come already has its turn, unless something else is in the way by now."""
+        if self._state is State.CLOSED or self._gate.is_held:
+            return
+        parts, self._parts = self._parts, []
+        self._take(b"".join(parts))
 
     def _receive_early(self, packet: Packet) -> None:
         """Before CONNACK."""
@@ -236,16 +292,20 @@ class Connection(asyncio.Protocol):
         else:  # DISCONNECT of a client that does not like our AUTH
             self.close()
 
-    def _hold_back_if_needed(self, client: Client) -> None:
+    def _hold_back_if_needed(self, client: Client, submitted: int) -> None:
         """The disk, the workers or the client itself is behind: it is not read until they are
-        not."""
+        not. The disk holds up nobody who has brought nothing for it."""
         if self._is_busy:
             return
-        fan_out = self._broker.fan_out
-        if client.publishing.vhost.writer.is_congested:
-            self.defer(client.publishing.vhost.writer.uncongested())
-        elif fan_out is not None and fan_out.worker(client.publishing.client_id).is_full:
-            self.defer(fan_out.worker(client.publishing.client_id).room())
+        writer = client.publishing.vhost.writer
+        if client.publishing.pressed:
+            pressed = list(client.publishing.pressed)
+            self._broker.counters.held_publishers += 1
+            self.defer(wait_for_room(pressed))
+        elif writer.is_congested and writer.submitted != submitted:
+            self.defer(writer.uncongested())
+        elif (lane := client.publishing.lane) is not None and lane.must_wait:
+            self.defer(lane.room())
         elif client.publishing.inbound.is_long:
             self.defer(client.publishing.vhost.writer.flushed())
         elif (laggard := client.publishing.laggard()) is not None:
@@ -255,41 +315,60 @@ class Connection(asyncio.Protocol):
 
     def hold_back_if_unread(self) -> None:
         """Who does not take our answers is not asked for more to be answered."""
-        if not self._is_writable and self._transport.get_write_buffer_size() > MOST_UNREAD:
-            self._stop_reading()
+        most = self._broker.settings.write_buffer_bytes
+        if not self._is_writable and self._transport.get_write_buffer_size() > most:
+            self._gate.shut(UNREAD)
+
+    # --- memory: implements `Holder`
+
+    def on_short(self) -> None:
+        self._gate.shut(MEMORY)
+
+    def on_room(self) -> None:
+        self._read_on(MEMORY)
+
+    def received_bytes(self) -> int:
+        return self._size
+
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def relieve(self, reason: str) -> None:
+        self._parts = []
+        self.fail(ReasonCode.QUOTA_EXCEEDED, reason)
 
     def defer(self, work: Coroutine[Any, Any, None]) -> None:
         self._is_busy = True
-        self._stop_reading()
+        self._gate.shut(BUSY)
         self._broker.spawn(self._run(work))
 
+    def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
+        self._follow_ups.add(self._attempt(work))
+
+    def _may_overtake(self, head: int) -> bool:
+        """Subscriptions act in the order in which they arrive, whatever the disk does meanwhile."""
+        return head >> 4 in SUBSCRIPTIONS and len(self._follow_ups) < MOST_FOLLOW_UPS
+
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        await self._attempt(work)
+        self._is_busy = False
+        if self._parts:
+            self._gate.shut(BACKLOG)
+        self._read_on(BUSY)
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except MqttError as error:
-            self.fail(error.reason, str(error))
+            self.fail(error.reason, str(error), is_said=isinstance(error, LoginRefused))
         except Exception:
             log.exception("a bug: this connection ends")
             self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
-        self._is_busy = False
-        if self._state is State.CLOSED:
-            return
-        if self._parts:
-            data = b"".join(self._parts)
-            self._parts = []
-            self._take(data)
-        self._read_on()
 
-    def _stop_reading(self) -> None:
-        if self._is_reading and not self._transport.is_closing():
-            self._is_reading = False
-            self._transport.pause_reading()
-
-    def _read_on(self) -> None:
-        if not self._is_reading and not self._is_busy and not self._transport.is_closing():
-            self._is_reading = True
+    def _read_on(self, reason: int) -> None:
+        """One reason not to read is gone."""
+        if self._gate.open(reason):
             self._heard = self._loop.time()  # what it said meanwhile is yet to be read
-            self._transport.resume_reading()
 
     # --- CONNECT
 
@@ -315,7 +394,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, refused: Refused) -> None:
         self._opening = None
         self._broker.counters.refused_connections += 1
-        self.fail(refused.reason, str(refused))
+        self.fail(refused.reason, str(refused), is_said=refused.is_said)
 
     async def _answer_opening(self, answer: Accepted | Auth) -> None:
         if isinstance(answer, Auth):
@@ -360,7 +439,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._state is State.AWAITING_CONNECT or self._client is None:
             self._broker.counters.refused_connections += 1
-            log.info("%s has not connected in time; closed", self._who())
+            log.info("%s has not connected in time; closed", self.who())
             self._transport.abort()
 
     def _watch(self, keep_alive: int) -> None:
@@ -374,7 +453,7 @@ class Connection(asyncio.Protocol):
     def _on_silence(self) -> None:
         """One and a half times the keep alive without a packet ends it [MQTT-3.1.2-22]."""
         left = self._heard + self._keep_alive - self._loop.time()
-        if left > 0 or not self._is_reading:  # while we do not read, it cannot be heard
+        if left > 0 or not self._gate.is_open:  # while we do not read, it cannot be heard
             self._timer = self._loop.call_later(max(left, 1.0), self._on_silence)
             return
         self._timer = None
@@ -382,6 +461,10 @@ class Connection(asyncio.Protocol):
         self.fail(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
 
     # --- output
+
+    def unsent(self) -> int:
+        """Bytes that the client's socket has not taken yet."""
+        return self._transport.get_write_buffer_size()
 
     def flush_soon(self) -> None:
         if not self._is_flushing:
@@ -401,10 +484,10 @@ class Connection(asyncio.Protocol):
         if not out:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        if not self._transport.is_closing():
+        if not self.has_parted and not self._transport.is_closing():
             self._broker.counters.bytes_sent += len(data)
-            self._transport.write(data)
+            self._memory.write(self._transport, data, out)
+        out.clear()
 
     def _asked_size(self) -> int | None:
         return None if self._connect is None else self._connect.properties.maximum_packet_size
@@ -434,7 +517,8 @@ class Connection(asyncio.Protocol):
             frame = split(data, 0, MAX_CONNECT)
         except MqttError:
             frame = None
-        named = version_of(data[frame.start : frame.end]) if frame and frame.head == 0x10 else 0
+        is_connect = frame is not None and frame.head >> 4 == PacketType.CONNECT
+        named = version_of(data[frame.start : frame.end]) if frame and is_connect else 0
         self._version = min(named, Version.V5) if named else 0
         is_known = self._version >= Version.V31
         has_code = self._version == Version.V5 or error.reason in RETURN_CODES
@@ -444,11 +528,12 @@ class Connection(asyncio.Protocol):
             self._log_end(error.reason, mistake(data) or str(error))
             self.close()
 
-    def fail(self, reason: ReasonCode, text: str) -> None:
-        """Says why, where the version has words for it, and ends the connection."""
-        if self._state is State.CLOSED and self._transport.is_closing():
+    def fail(self, reason: ReasonCode, text: str, *, is_said: bool = False) -> None:
+        """Says why, where the version has words for it, and ends the connection. `is_said`: the log
+        has it already."""
+        if self._state is State.CLOSED and (self.has_parted or self._transport.is_closing()):
             return
-        self._log_end(reason, text)
+        self._log_end(reason, text, is_said=is_said)
         is_new = self._client is None
         if self._version == Version.V5:
             told, properties = self._last_words(reason, text)
@@ -473,12 +558,15 @@ class Connection(asyncio.Protocol):
             return reason, NO_PROPERTIES
         reference = self._broker.settings.server_reference if reason in PASSING_TROUBLE else None
         told = reason if reference is None else ReasonCode.USE_ANOTHER_SERVER
-        return told, PropertySet(reason_string=text[:1024], server_reference=reference)
+        words = text[:1024] if self._broker.settings.reason_strings else None
+        return told, PropertySet(reason_string=words, server_reference=reference)
 
-    def _log_end(self, reason: ReasonCode, text: str) -> None:
-        log.info("connection of %s ends: %s (0x%02X)", self._who(), text, reason)
+    def _log_end(self, reason: ReasonCode, text: str, *, is_said: bool = False) -> None:
+        is_usual = is_said or reason is ReasonCode.SESSION_TAKEN_OVER
+        level = logging.DEBUG if is_usual else logging.INFO
+        log.log(level, "connection of %s ends: %s (0x%02X)", self.who(), text, reason)
 
-    def _who(self) -> str:
+    def who(self) -> str:
         """For the log: by what it can be found."""
         host = Peer.described_by(self._transport.get_extra_info).host
         if self._client is not None:
@@ -505,21 +593,7 @@ class Connection(asyncio.Protocol):
         if self._client is not None:
             self._client.end(is_clean=False)
         self._write()
-        if not self._transport.is_closing():
-            self._transport.close()
-            self._loop.call_later(LINGER, self._abort)
-
-    def _abort(self) -> None:
-        self._transport.abort()
-
-
-def needed_for(rest: bytes) -> int:
-    """How many bytes the packet that begins here has; one more than are here if that is not
-    known."""
-    length = shift = 0
-    for at in range(1, min(len(rest), 5)):
-        length |= (rest[at] & 0x7F) << shift
-        if rest[at] < 0x80:
-            return at + 1 + length
-        shift += 7
-    return len(rest) + 1
+        if not self.has_parted and not self._transport.is_closing():
+            self.has_parted = True
+            self._gate.ignore(ALL)
+            part(self._transport, LINGER)

@@ -12,6 +12,7 @@ class MqttCounters:
     connections: int = 0  # that said CONNECT and were let in
     refused_connections: int = 0
     protocol_errors: int = 0
+    early_floods: int = 0  # of these, those that sent too much before they had logged in
     takeovers: int = 0
     keep_alive_timeouts: int = 0
     messages_received: int = 0

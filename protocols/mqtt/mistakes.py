@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-CONNECT_HEAD: Final = 0x10
-
 _MISTAKES: Final = (
     (b"AMQP", "it speaks AMQP: that listener has another port"),
     (b"\x16\x03", "it speaks TLS: set tls for this listener, or connect without TLS"),

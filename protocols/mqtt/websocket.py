@@ -1,7 +1,8 @@
 """MQTT over WebSocket: the upgrade, then an ordinary connection behind a transport that frames.
 
 The MQTT connection does not know: what it writes leaves in binary frames, and what comes in binary
-frames, however cut, is its input.
+frames, however cut, is its input. Frames are taken in slices of the loop's time, and no more of
+them while the MQTT connection reads no more.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from protocols.mqtt.broker import Broker, Services
+from protocols.farewell import part
+from protocols.mqtt.broker import Broker, Services, broker_of
 from protocols.mqtt.connection import Connection as MqttConnection
-from protocols.mqtt.connection import broker_of
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.websocket_codec import (
     MAX_REQUEST,
@@ -25,11 +26,15 @@ from protocols.mqtt.websocket_codec import (
     frame,
     packet_frames,
 )
+from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
 from queue_core.auth import Peer
+from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
 
 END_OF_REQUEST: Final = b"\r\n\r\n"
+SLICES_AT_ONCE: Final = 4  # of the receiver's, before others get their turn
+MOST_EARLY_FRAMES: Final = 64  # that carry nothing, of a client that has not logged in
 
 
 class Connection(asyncio.Protocol):
@@ -43,11 +48,14 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._request = b""
         self._receiver = Receiver()
+        self._share = scheduler().share()  # of the loop's time
+        self._gate: ReadGate
         self._mqtt: MqttConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
+        self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
         self._timer = asyncio.get_running_loop().call_later(
             self._broker.settings.connect_timeout, self._on_no_upgrade
         )
@@ -62,8 +70,13 @@ class Connection(asyncio.Protocol):
         if self._mqtt is None:
             self._request += data
             data = self._upgrade()
-        if data and self._mqtt is not None:
+        if not data or self._mqtt is None:
+            return
+        if self._gate.is_open:
             self._receive(self._mqtt, data)
+        else:
+            self._receiver.keep(data)
+            self._gate.shut(BACKLOG)
 
     def _upgrade(self) -> bytes:
         """What follows the request, once it is whole and accepted."""
@@ -83,33 +96,76 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._mqtt = MqttConnection(self._broker)
-        self._mqtt.connection_made(FramingTransport(self._transport))
+        self._mqtt.connection_made(FramingTransport(self._transport, self._gate))
         return rest
 
     def _refuse(self, refused: UpgradeRefused) -> None:
         self._broker.counters.refused_connections += 1
         log.info("WebSocket upgrade refused: %s", str(refused).strip())
         self._transport.write(refused.answer)
-        self._transport.close()
+        part(self._transport)
+
+    # --- frames
 
     def _receive(self, mqtt: MqttConnection, data: bytes) -> None:
+        """Takes frames as far as the loop's time and the MQTT connection allow."""
+        receiver, share = self._receiver, self._share
+        for _ in range(SLICES_AT_ONCE):
+            if self._gate.is_held or not share.begin():
+                receiver.keep(data)
+                break
+            try:
+                payload = self._payload(mqtt, data)
+            except WebSocketError as error:
+                self._fail(mqtt, error)
+                return
+            finally:
+                share.end()
+            if payload:
+                mqtt.data_received(payload)
+            self._answer(mqtt)
+            if not receiver.is_unfinished or mqtt.has_parted:
+                self._gate.open(BACKLOG)
+                return
+            data = b""
+        self._gate.shut(BACKLOG)
+
+    def _payload(self, mqtt: MqttConnection, data: bytes) -> bytes:
+        """Of some frames. Raises WebSocketError."""
+        payload = self._receiver.receive(data)
+        if self._receiver.idle_frames > MOST_EARLY_FRAMES and not mqtt.is_let_in:
+            self._broker.counters.early_floods += 1
+            why = f"more than {MOST_EARLY_FRAMES} frames that carry nothing, before the login"
+            raise WebSocketError(CloseCode.POLICY_VIOLATION, why)
+        return payload
+
+    def _answer(self, mqtt: MqttConnection) -> None:
         receiver = self._receiver
-        try:
-            payload = receiver.receive(data)
-        except WebSocketError as error:
-            self._broker.counters.protocol_errors += 1
-            log.info("WebSocket ends: %s", error)
-            self._transport.write(frame(Opcode.CLOSE, error.code.to_bytes(2, "big")))
-            self._transport.close()
-            return
-        if payload:
-            mqtt.data_received(payload)
-        if receiver.answers and not self._transport.is_closing():
-            self._transport.write(b"".join(receiver.answers))
-            mqtt.hold_back_if_unread()
+        answers = b"".join(receiver.answers)
         receiver.answers.clear()
         if receiver.is_closed:
-            self._transport.close()
+            self._end(mqtt, answers)
+        elif answers and not mqtt.has_parted:
+            self._transport.write(answers)
+            mqtt.hold_back_if_unread()
+
+    def _end(self, mqtt: MqttConnection, last: bytes) -> None:
+        """The WebSocket is over, and with it the connection that it carried."""
+        if not mqtt.has_parted:
+            self._transport.write(last)
+            mqtt.lose_transport()
+        self._gate.ignore(ALL)
+        part(self._transport)
+
+    def _fail(self, mqtt: MqttConnection, error: WebSocketError) -> None:
+        self._broker.counters.protocol_errors += 1
+        log.info("WebSocket ends: %s", error)
+        self._end(mqtt, frame(Opcode.CLOSE, error.code.to_bytes(2, "big")))
+
+    def _go_on(self) -> None:
+        """What has come already has its turn, unless the MQTT connection reads no more."""
+        if self._mqtt is not None and not self._mqtt.has_parted and not self._gate.is_held:
+            self._receive(self._mqtt, b"")
 
     def eof_received(self) -> bool | None:
         return None
@@ -117,6 +173,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._share.close()
+        self._gate.close()
         if self._mqtt is not None:
             self._mqtt.connection_lost(error)
 
@@ -132,23 +190,45 @@ class Connection(asyncio.Protocol):
         if self._mqtt is not None:
             self._mqtt.shut_down(reason)
         else:
-            self._transport.close()
+            part(self._transport)
 
 
 class FramingTransport(asyncio.Transport):
-    """A transport whose every write is one binary frame."""
+    """A transport whose writes are whole MQTT packets, which leave in one write with a frame around
+    each, and which is read through a gate."""
 
-    def __init__(self, inner: asyncio.Transport) -> None:
+    def __init__(self, inner: asyncio.Transport, gate: ReadGate) -> None:
         super().__init__()
         self._inner = inner
+        self._has_ended = False  # the Close frame is out
+        self._gate = gate
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._inner.write(packet_frames(bytes(data)))
 
     def close(self) -> None:
-        if not self._inner.is_closing():
+        self._send_close()
+        self._inner.close()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """A WebSocket says that it ends, over TLS, too."""
+        self._send_close()
+        if self._inner.can_write_eof():
+            self._inner.write_eof()
+
+    def _send_close(self) -> None:
+        if not self._has_ended and not self.is_closing():
+            self._has_ended = True
             self._inner.write(frame(Opcode.CLOSE, CloseCode.NORMAL.to_bytes(2, "big")))
-            self._inner.close()
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._inner.get_protocol()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._inner.set_protocol(protocol)
 
     def abort(self) -> None:
         self._inner.abort()
@@ -157,10 +237,10 @@ class FramingTransport(asyncio.Transport):
         return self._inner.is_closing()
 
     def pause_reading(self) -> None:
-        self._inner.pause_reading()
+        self._gate.shut(BUSY)
 
     def resume_reading(self) -> None:
-        self._inner.resume_reading()
+        self._gate.open(BUSY)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._inner.get_extra_info(name, default)

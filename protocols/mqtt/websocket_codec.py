@@ -16,6 +16,7 @@ from typing import Final
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")  # the second is what 3.1 clients say
 MAX_REQUEST: Final = 16 * 1024  # bytes of an upgrade request
+MOST_FRAMES: Final = 256  # that are taken before somebody looks at the time
 LONG_LENGTHS: Final = {126: 2, 127: 8}  # bytes of a length that seven bits cannot say
 
 
@@ -33,6 +34,7 @@ class CloseCode(IntEnum):
     GOING_AWAY = 1001
     PROTOCOL_ERROR = 1002
     UNSUPPORTED_DATA = 1003
+    POLICY_VIOLATION = 1008
 
 
 class WebSocketError(Exception):
@@ -207,6 +209,8 @@ class Receiver:
     def __init__(self) -> None:
         self.answers: list[bytes] = []
         self.is_closed = False
+        self.is_unfinished = False  # there is more to take, without more input
+        self.idle_frames = 0  # so far, that carried nothing: control frames and empty ones
         self._buffer = b""
         self._at = 0  # what of it was taken
         self._opcode: Opcode | None = None  # of the frame whose payload comes now
@@ -215,14 +219,16 @@ class Receiver:
         self._offset = 0
         self._is_fragmented = False  # a message is open that more frames belong to
 
-    def receive(self, data: bytes) -> bytes:
-        """The payload of binary messages in it. Raises WebSocketError."""
+    def receive(self, data: bytes, most: int = MOST_FRAMES) -> bytes:
+        """The payload of binary messages in it, of so many frames. Raises WebSocketError."""
+        frames = 0
         self._buffer = self._buffer + data if self._buffer else data
         self._at = 0
         size = len(self._buffer)
         payload: list[bytes] = []
-        while self._at < size and not self.is_closed:
+        while self._at < size and not self.is_closed and frames < most:
             if self._opcode is None:
+                frames += 1
                 if not self._begin_frame():
                     break
             elif self._opcode >= Opcode.CLOSE:
@@ -232,7 +238,13 @@ class Receiver:
                 continue
             payload.append(self._some_payload())
         self._buffer = self._buffer[self._at :]
+        self.is_unfinished = frames >= most and bool(self._buffer) and not self.is_closed
         return b"".join(payload)
+
+    def keep(self, data: bytes) -> None:
+        """Data that is not to be looked at yet."""
+        self._buffer += data
+        self.is_unfinished = True
 
     def _take(self, count: int) -> bytes:
         start = self._at
@@ -258,6 +270,8 @@ class Receiver:
         self._mask = buffer[at : at + 4]
         self._at = at + 4
         self._left, self._offset, self._opcode = length, 0, opcode
+        if not length or opcode >= Opcode.CLOSE:
+            self.idle_frames += 1
         if opcode < Opcode.CLOSE:
             self._is_fragmented = not first & 0x80
         elif length == 0:

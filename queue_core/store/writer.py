@@ -31,7 +31,7 @@ from queue_core.units import Record, Unit
 
 log = logging.getLogger(__name__)
 
-MOST_UNITS: Final = 8192  # of one transaction; the messages of a run count each
+MOST_UNITS: Final = 2048  # of one transaction, each message of a run counted: the loop waits for it
 MOST_BYTES: Final = 16 * 1024 * 1024
 GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
 SLOW_SECONDS: Final = 2.0  # that a commit may take before it is told of
@@ -96,6 +96,7 @@ class Writer:
         buffer_bytes: int,
     ) -> None:
         self.generation = 1
+        self.submitted = 0  # units, so far
         self.is_connected = False
         self.is_waiting = False  # for a commit that takes its time: somebody may hold a lock
         self.on_checkpoint: Checkpoint | None = None
@@ -131,6 +132,7 @@ class Writer:
 
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
+        self.submitted += 1
         count = len(unit.appends) if unit.is_run else 1
         size = UNIT_COST * count
         for _, entry in unit.appends:

@@ -354,7 +354,7 @@ async def test_a_transaction_is_no_larger_for_runs(house: House) -> None:
     """The messages of a run count each for what one transaction holds."""
     await house.queue()
     await house.store("q", b"first")
-    told, count = Told(), 3 * MOST_UNITS // 1000
+    told, count = Told(), 6 * MOST_UNITS // 1000
     before = house.manager.counters.commits
     for i in range(count):
         messages = run_of("p", *[b"x"] * 1000)

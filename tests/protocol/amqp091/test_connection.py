@@ -32,6 +32,7 @@ from protocols.amqp091.methods import (
     QueueDeclareOk,
 )
 from protocols.amqp091.settings import Settings
+from protocols.read_gate import UNREAD
 from queue_core.consumers import Consumer
 from tests.protocol.amqp091.listener import Client, Listener, listening
 from tests.unit.amqp091.conversation import published
@@ -153,7 +154,7 @@ async def test_a_client_that_asks_and_never_listens_is_not_read_any_more() -> No
         ask = method_frame(1, BasicGet(0, "q")) + method_frame(1, BasicRecover(requeue=True))
         client.send(ask * 2000)  # two gigabytes of answers
         server = listener.connections[0]
-        await eventually(lambda: not server._has_room.is_set())
+        await eventually(lambda: server._gate.is_shut_for(UNREAD))
         assert server._transport.get_write_buffer_size() < 32 << 20
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         heard = [await client.hear() for _ in range(300)]

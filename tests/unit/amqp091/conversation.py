@@ -84,9 +84,11 @@ class Conversation:
 
     async def receive(self, data: bytes) -> None:
         command = self.machine.receive(data)
-        while command is not None:
-            await self._carry_out(command)
-            command = self.machine.proceed()
+        while command is not None or self.machine.is_unfinished:
+            if command is not None:
+                await self._carry_out(command)
+                self.machine.proceed()
+            command = self.machine.receive(b"")
 
     async def _carry_out(self, command: Command) -> None:
         machine, services = self.machine, self.services

@@ -20,7 +20,10 @@ class Conversation:
     """One client's side of a connection."""
 
     def __init__(
-        self, services: FakeServices | None = None, settings: Settings | None = None
+        self,
+        services: FakeServices | None = None,
+        settings: Settings | None = None,
+        user: str = "ann",
     ) -> None:
         self.services = services or FakeServices()
         self.counters = Amqp10Counters()
@@ -29,7 +32,7 @@ class Conversation:
             settings or Settings(),
             self.counters,
             Peer("127.0.0.1"),
-            Identity("ann"),
+            Identity(user),
             self,
             lambda: None,
         )
@@ -38,8 +41,9 @@ class Conversation:
         """Sends all of it in one piece, and hears everything that comes back."""
         self.machine.receive(b"".join(data))
         command = self.machine.advance()
-        while command is not None:
-            await command
+        while command is not None or self.machine.is_unfinished:
+            if command is not None:
+                await command
             command = self.machine.advance()
         return self.heard()
 

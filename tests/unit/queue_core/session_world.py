@@ -132,8 +132,10 @@ class FakeWriter:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
+        self.submitted = 0
 
     def submit(self, unit: Unit) -> None:
+        self.submitted += 1
         self.units.append(unit)
         if unit.publisher is not None:
             unit.publisher.on_committed([unit.token])
