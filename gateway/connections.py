@@ -37,6 +37,7 @@ class Connections:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self.accepted: dict[str, int] = {}
+        self.ended = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -71,6 +72,7 @@ class Connections:
 
     def _remove(self, connection: object) -> None:
         self._open.pop(connection, None)
+        self.ended += 1
         if not self._open:
             self._is_empty.set()
 

@@ -113,6 +113,11 @@ MEMORY_COUNTERS: Final = {
     "relieved_connections": "Connections ended: they held most while memory was short.",
 }
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
+COLLECTOR_COUNTERS: Final = {
+    "collections": "Full collections of cyclic garbage, by plan.",
+    "collected_objects": "Objects that they freed.",
+    "pause_seconds": "Seconds that the gateway stood still for them.",
+}
 DESCRIPTIONS: Final = {
     "": COUNTERS,
     "mqtt": MQTT_COUNTERS,
@@ -120,6 +125,7 @@ DESCRIPTIONS: Final = {
     "amqp10": AMQP_10_COUNTERS,
     "memory": MEMORY_COUNTERS,
     "tls": TLS_COUNTERS,
+    "collector": COLLECTOR_COUNTERS,
 }
 
 

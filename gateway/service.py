@@ -13,7 +13,7 @@ import signal
 from contextlib import AsyncExitStack
 
 from gateway.adapters import FORMS, Adapters, manager_settings
-from gateway.collector import tune_collector
+from gateway.collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.config import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
@@ -102,10 +102,19 @@ async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> No
     connections = Connections()
     adapters = Adapters(config, manager, connections)
     tls_counters = TlsCounters()
-    counters = {"": manager.counters, "memory": manager.memory.counters, "tls": tls_counters, **adapters.counters}
+    collector_counters = CollectorCounters()
+    counters = {
+        "": manager.counters,
+        "memory": manager.memory.counters,
+        "tls": tls_counters,
+        "collector": collector_counters,
+        **adapters.counters,
+    }
     management = management_factory(manager, connections, counters)
     factories = {**adapters.factories, "management": await stack.enter_async_context(management)}
     adapters.start()
+    collector = PlannedCollector(lambda: connections.ended, collector_counters)
+    stack.callback(asyncio.create_task(collector.run(), name="collector").cancel)
     # The way down: listeners close, connections end, what they leave behind is written.
     stack.push_async_callback(adapters.stop, GOODBYE)
     stack.push_async_callback(connections.drain, GOODBYE)

@@ -574,6 +574,9 @@ class Machine:
         """The socket is gone, whatever was said."""
         self.state = State.CLOSED
         self._end_channels(FAILED)
+        # The cyclic collector runs seldom in the gateway: leave it no cycles.
+        self._owner = self.terms = self._stamp = None
+        self._targets.clear()
 
     def _end_channels(self, verdict: Verdict) -> None:
         self._settle_acked()
