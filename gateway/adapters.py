@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from gateway.acceptor import ProtocolFactory
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
 from gateway.config import Config
 from gateway.connections import Connections
-from gateway.listeners import ProtocolFactory
 from gateway.machine_memory import default_mark
 from protocols.amqp091 import connection as amqp091
 from protocols.amqp091.counters import Amqp091Counters
@@ -124,7 +124,7 @@ class Adapters:
         self.factories: dict[str, ProtocolFactory] = {
             "mqtt": factory("mqtt", mqtt.Connection, self._mqtt),
             "mqtt_ws": factory("mqtt_ws", websocket.Connection, self._mqtt),
-            "amqp": lambda: AmqpPort(by_header),
+            "amqp": lambda: AmqpPort(by_header, connections.undecided),
         }
 
     def start(self) -> None:

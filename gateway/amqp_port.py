@@ -37,14 +37,18 @@ Factory = Callable[[], Connection]
 class AmqpPort(asyncio.Protocol):
     """Lives until the header is there."""
 
-    def __init__(self, protocols: Mapping[bytes, Factory]) -> None:
+    def __init__(
+        self, protocols: Mapping[bytes, Factory], undecided: set[object] | None = None
+    ) -> None:
         self._protocols = protocols
+        self._undecided: set[object] = set() if undecided is None else undecided
         self._start = b""
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._undecided.add(self)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HEADER_SECONDS, self._refuse, "no protocol header in time")
 
@@ -59,6 +63,7 @@ class AmqpPort(asyncio.Protocol):
             self._refuse(_mistake(self._start))
             return
         self._stop_timer()
+        self._undecided.discard(self)
         connection = factory()
         self._transport.set_protocol(connection)  # type: ignore[arg-type]
         connection.connection_made(self._transport)
@@ -66,6 +71,7 @@ class AmqpPort(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
+        self._undecided.discard(self)
 
     def _refuse(self, why: str) -> None:
         """Both standards say: answer with a header that is supported, and close."""

@@ -92,7 +92,19 @@ class Listener(Section, frozen=True, kw_only=True):
 
 
 class WebSocketListener(Listener, frozen=True, kw_only=True):
-    path: Annotated[str, Meta(pattern="^/", description="where the upgrade is accepted")] = "/mqtt"
+    path: Annotated[
+        str, Meta(pattern="^/", description="where the upgrade is accepted, beside /")
+    ] = "/mqtt"
+
+
+class ManagementListener(Listener, frozen=True, kw_only=True):
+    metrics_login: Annotated[
+        bool,
+        Meta(
+            description="whether /metrics asks for a user's name and password (HTTP Basic); "
+            "nobody is let in without a name then, from loopback neither"
+        ),
+    ] = False
 
 
 class Listeners(Section, frozen=True, kw_only=True):
@@ -101,7 +113,7 @@ class Listeners(Section, frozen=True, kw_only=True):
     mqtt: Listener | None = Listener(port=1883)
     mqtt_ws: WebSocketListener | None = WebSocketListener(port=8083)
     amqp: Listener | None = Listener(port=5672)
-    management: Listener | None = Listener(port=15672)
+    management: ManagementListener | None = ManagementListener(port=15672)
 
     def enabled(self) -> dict[str, Listener]:
         """By name, in this order."""

@@ -38,6 +38,7 @@ class Connections:
         self._is_empty.set()
         self.accepted: dict[str, int] = {}
         self.ended = 0
+        self.undecided: set[object] = set()  # have not said yet which protocol they speak
 
     def __len__(self) -> int:
         return len(self._open)

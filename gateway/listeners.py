@@ -5,18 +5,15 @@ Answers for sockets that accept; what a connection does is its protocol's busine
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Callable
+import ssl
 
+from gateway.acceptor import Acceptor, ListenerCounters, ProtocolFactory, bound_sockets
 from gateway.config import Listener
 from gateway.config_source import ConfigError
+from gateway.descriptors import Share
 from gateway.handshakes import TlsCounters, watched
 from gateway.tls import server_context
-
-ProtocolFactory = Callable[[], asyncio.BaseProtocol]
-_BACKLOG = 1024
-
 
 PRODUCT = "Howdah"  # what a gateway calls itself when somebody asks who has its port
 
@@ -26,26 +23,41 @@ class ListenError(ConfigError):
 
 
 async def open_listener(
-    name: str, config: Listener, factory: ProtocolFactory, counters: TlsCounters
-) -> asyncio.Server:
-    """A server that accepts; `factory` makes the protocol of each connection."""
-    context = server_context(name, config.tls) if config.tls is not None else None
-    if context is not None:
-        context.sslobject_class = watched(name, counters)
-    loop = asyncio.get_running_loop()
+    name: str,
+    config: Listener,
+    factory: ProtocolFactory,
+    tls_counters: TlsCounters,
+    counters: ListenerCounters | None = None,
+    share: Share | None = None,
+) -> Acceptor:
+    """Accepts from now on; `factory` makes the protocol of each connection."""
+    context = context_of(name, config, tls_counters)
     try:
-        return await loop.create_server(
-            factory, config.host, config.port, ssl=context, backlog=_BACKLOG
-        )
+        sockets = await bound_sockets(config.host, config.port)
     except OSError as error:
         raise cannot_listen(name, config, error) from error
+    acceptor = Acceptor(name, sockets, factory, context, counters or ListenerCounters(), share)
+    acceptor.start()
+    return acceptor
+
+
+def context_of(name: str, config: Listener, tls_counters: TlsCounters) -> ssl.SSLContext | None:
+    """The listener's TLS, read from its files; None where it has none. Raises ConfigError."""
+    if config.tls is None:
+        return None
+    context = server_context(name, config.tls)
+    context.sslobject_class = watched(name, tls_counters)
+    return context
 
 
 def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
     """Why a listener does not open, and which key leads out of it."""
     place = f"{config.host}:{config.port}"
     if error.errno == errno.EADDRINUSE:
-        why = f"{place} is taken by another program: stop that one, or choose another port"
+        why = (
+            f"{place} is taken by another program or gateway, which `ss -ltnp` names: stop that "
+            "one, or choose another port"
+        )
     elif error.errno == errno.EACCES:
         why = f"{place} needs more rights: choose a port above 1023"
     else:
@@ -54,7 +66,7 @@ def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
     return ListenError([f"listeners.{name}.{key}: {why}"])
 
 
-def announcement(name: str, config: Listener, server: asyncio.Server) -> str:
+def announcement(name: str, config: Listener, server: Acceptor) -> str:
     """The line on standard output that says where a listener can be reached."""
     places = ", ".join(_place(socket.getsockname()) for socket in server.sockets)
     return f"{name} listening on {places}{' (TLS)' if config.tls is not None else ''}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 
 import msgspec
@@ -18,8 +18,11 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gateway.acceptor import ListenerCounters, ProtocolFactory
+from gateway.config import ManagementListener
 from gateway.connections import Connections
-from gateway.listeners import PRODUCT, ProtocolFactory
+from gateway.http_connection import OPTIONS, HttpConnection
+from gateway.listeners import PRODUCT
 from gateway.metrics import GatewayCollector
 from queue_core.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
@@ -28,27 +31,48 @@ from queue_core.manager import Manager
 REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0
 MOST_REQUEST_BYTES: Final = 64 * 1024
+METRICS_LOGIN: Final = web.AppKey("metrics_login", bool)
 MANAGER: Final = web.AppKey("manager", Manager)
 REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
 
 
-@asynccontextmanager
-async def management_factory(
-    manager: Manager, connections: Connections, counters: Mapping[str, object]
-) -> AsyncIterator[ProtocolFactory]:
-    """What the listener makes connections with."""
-    app = make_app(manager, connections, counters)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
-    await runner.setup()
-    assert runner.server is not None  # it is, after setup
-    try:
-        yield runner.server
-    finally:
-        await runner.cleanup()
+class Management:
+    """The listener's side of it: makes connections, and knows how many there are."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        connections: Connections,
+        counters: Mapping[str, object],
+        listener_counters: ListenerCounters,
+        config: ManagementListener | None,
+    ) -> None:
+        asks = config is not None and config.metrics_login
+        self._app = make_app(manager, connections, counters, metrics_login=asks)
+        self._counters = listener_counters
+        self._server: web.Server | None = None
+
+    @property
+    def present(self) -> int:
+        """Connections that are open."""
+        return 0 if self._server is None else len(self._server.connections)
+
+    async def open(self, stack: AsyncExitStack) -> ProtocolFactory:
+        """What the listener makes connections with, until the stack unwinds."""
+        runner = web.AppRunner(self._app, shutdown_timeout=SHUTDOWN_SECONDS, **OPTIONS)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        assert runner.server is not None  # it is, after setup
+        server = self._server = runner.server
+        return lambda: HttpConnection(server, self._counters)
 
 
 def make_app(
-    manager: Manager, connections: Connections, counters: Mapping[str, object]
+    manager: Manager,
+    connections: Connections,
+    counters: Mapping[str, object],
+    *,
+    metrics_login: bool = False,
 ) -> web.Application:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -57,6 +81,7 @@ def make_app(
     app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[errors_as_json])
     app[MANAGER] = manager
     app[REGISTRY] = registry
+    app[METRICS_LOGIN] = metrics_login
     app.router.add_get("/health/live", live)
     app.router.add_get("/health/ready", ready)
     app.router.add_get("/metrics", metrics)
@@ -95,6 +120,9 @@ async def ready(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
+    """Counters and queues of all virtual hosts; where a login is asked for, for named users."""
+    if request.app[METRICS_LOGIN] and (await _identify(request)).is_anonymous:
+        raise _unauthorized("metrics are for users with a name: send HTTP Basic credentials")
     text = generate_latest(request.app[REGISTRY])
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -132,7 +160,11 @@ async def _identify(request: web.Request) -> Identity:
     try:
         return await request.app[MANAGER].auth.authenticate(_credentials(request), peer)
     except AccessRefused as error:
-        raise web.HTTPUnauthorized(text=str(error), headers={"WWW-Authenticate": REALM}) from error
+        raise _unauthorized(str(error)) from error
+
+
+def _unauthorized(text: str) -> web.HTTPUnauthorized:
+    return web.HTTPUnauthorized(text=text, headers={"WWW-Authenticate": REALM})
 
 
 def _credentials(request: web.Request) -> Credentials:

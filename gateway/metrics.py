@@ -113,6 +113,11 @@ MEMORY_COUNTERS: Final = {
     "relieved_connections": "Connections ended: they held most while memory was short.",
 }
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
+LISTENER_COUNTERS: Final = {
+    "accept_failures": "Times that the system could not give a connection: descriptors, memory.",
+    "refused_connections": "Connections refused: the listener's share of descriptors is taken.",
+    "handshake_timeouts": "TLS handshakes and HTTP requests that took too long.",
+}
 COLLECTOR_COUNTERS: Final = {
     "collections": "Full collections of cyclic garbage, by plan.",
     "collected_objects": "Objects that they freed.",
@@ -125,6 +130,7 @@ DESCRIPTIONS: Final = {
     "amqp10": AMQP_10_COUNTERS,
     "memory": MEMORY_COUNTERS,
     "tls": TLS_COUNTERS,
+    "listener": LISTENER_COUNTERS,
     "collector": COLLECTOR_COUNTERS,
 }
 

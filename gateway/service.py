@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from gateway.acceptor import Acceptor, ListenerCounters
 from gateway.adapters import FORMS, Adapters, manager_settings
 from gateway.collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.config import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
+from gateway.descriptors import Descriptors, Share, allow_many_files
 from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
-from gateway.management import management_factory
+from gateway.management import Management
 from gateway.tls import require_certificates
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
@@ -32,15 +34,14 @@ CLOSE_SECONDS = 20.0
 FORCED = 1
 ANEW_SECONDS = 1.0  # before a gateway starts again after a setback
 MOST_TRIES = 60
-MOST_FILES = 1_048_576
 GOODBYE = "the gateway is shutting down"
 
 
 async def run_gateway(config: Config) -> int:
     """Run until SIGTERM or SIGINT, then drain."""
     keep_large_blocks_apart()
-    _allow_many_files()
-    running = asyncio.create_task(_run_anew(config), name="gateway")
+    descriptors = Descriptors(allow_many_files())
+    running = asyncio.create_task(_run_anew(config, descriptors), name="gateway")
     _stop_on_signals(running)
     try:
         await running
@@ -49,13 +50,13 @@ async def run_gateway(config: Config) -> int:
     return 0
 
 
-async def _run_anew(config: Config) -> None:
+async def _run_anew(config: Config, descriptors: Descriptors) -> None:
     """Runs until it is told to stop. Where the database went back in time, nothing in memory is
     true any more: everything ends, as at a stop, and starts again from what the tables say."""
     failures = 0
     while True:
         try:
-            await _run(config)
+            await _run(config, descriptors)
             return
         except StoreUnavailable as error:
             if not isinstance(error, Setback) and not isinstance(error.__context__, Setback):
@@ -70,7 +71,7 @@ async def _run_anew(config: Config) -> None:
         await asyncio.sleep(ANEW_SECONDS)
 
 
-async def _run(config: Config) -> None:
+async def _run(config: Config, descriptors: Descriptors) -> None:
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     require_certificates(config.listeners)
     async with AsyncExitStack() as stack:
@@ -91,42 +92,81 @@ async def _run(config: Config) -> None:
 
         manager.on_lost = stop
         require_safe_listeners(config, has_users=manager.auth.accounts.has_users)
-        await _listen(config, manager, stack)
+        await _listen(config, manager, descriptors, stack)
         tune_collector()
         print("ready", flush=True)
         await lost
 
 
-async def _listen(config: Config, manager: Manager, stack: AsyncExitStack) -> None:
+async def _listen(
+    config: Config, manager: Manager, descriptors: Descriptors, stack: AsyncExitStack
+) -> None:
     """All of them, or none: what is open closes again when one cannot be opened."""
     connections = Connections()
     adapters = Adapters(config, manager, connections)
-    tls_counters = TlsCounters()
+    tls_counters, listener_counters = TlsCounters(), ListenerCounters()
     collector_counters = CollectorCounters()
     counters = {
         "": manager.counters,
         "memory": manager.memory.counters,
         "tls": tls_counters,
+        "listener": listener_counters,
         "collector": collector_counters,
         **adapters.counters,
     }
-    management = management_factory(manager, connections, counters)
-    factories = {**adapters.factories, "management": await stack.enter_async_context(management)}
+    management = Management(
+        manager, connections, counters, listener_counters, config.listeners.management
+    )
+    factories = {**adapters.factories, "management": await management.open(stack)}
     adapters.start()
     collector = PlannedCollector(lambda: connections.ended, collector_counters)
     stack.callback(asyncio.create_task(collector.run(), name="collector").cancel)
     # The way down: listeners close, connections end, what they leave behind is written.
     stack.push_async_callback(adapters.stop, GOODBYE)
     stack.push_async_callback(connections.drain, GOODBYE)
+    acceptors: dict[str, Acceptor] = {}
+    shares = _shares(descriptors, manager, connections, management, acceptors)
     lines = []
     for name, listener in config.listeners.enabled().items():
-        server = await open_listener(name, listener, factories[name], tls_counters)
-        stack.callback(server.close)
-        lines.append(announcement(name, listener, server))
+        share = shares["management" if name == "management" else "messaging"]
+        acceptors[name] = await open_listener(
+            name, listener, factories[name], tls_counters, listener_counters, share
+        )
+        stack.callback(acceptors[name].close)
+        lines.append(announcement(name, listener, acceptors[name]))
     for line in lines:
         print(line, flush=True)
     if not adapters.factories.keys() & config.listeners.enabled().keys():
         logger.warning("no client can connect: listeners has neither mqtt, nor mqtt_ws, nor amqp")
+
+
+def _shares(
+    descriptors: Descriptors,
+    manager: Manager,
+    connections: Connections,
+    management: Management,
+    acceptors: Mapping[str, Acceptor],
+) -> dict[str, Share]:
+    """Of file descriptors: for HTTP, and for clients that have not logged in yet."""
+
+    def beginning(*, is_http: bool) -> int:
+        return sum(
+            each.beginning for name, each in acceptors.items() if (name == "management") is is_http
+        )
+
+    def strangers() -> int:
+        unnamed = len(connections) + len(connections.undecided) - manager.auth.present
+        return unnamed + beginning(is_http=False)
+
+    def http() -> int:
+        return management.present + beginning(is_http=True)
+
+    return {
+        "messaging": Share(
+            descriptors, descriptors.for_strangers, strangers, "clients have yet to log in"
+        ),
+        "management": Share(descriptors, descriptors.for_http, http, "HTTP connections are open"),
+    }
 
 
 async def _close(manager: Manager) -> None:
@@ -137,14 +177,6 @@ async def _close(manager: Manager) -> None:
             f"the database did not answer for {CLOSE_SECONDS:.0f} s: what was not committed is "
             "given up; no client was told that it was stored, and each will send it again"
         ) from None
-
-
-def _allow_many_files() -> None:
-    """Each connection is a file; what the system grants us beyond its default we take."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _stop_on_signals(running: asyncio.Task[None]) -> None:

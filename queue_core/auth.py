@@ -429,6 +429,11 @@ class Auth:
         """It has ended."""
         self._guests.pop(guest, None)
 
+    @property
+    def present(self) -> int:
+        """Connections that are let in."""
+        return len(self._guests)
+
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
         """Whether it may do that. Never waits."""
         key = (identity, action, resource)

@@ -193,7 +193,10 @@ def test_a_taken_port_is_named_with_its_key(tmp_path: Path, taken_port: int) -> 
     settings = {"listeners": {"management": {"port": taken_port}}}
     code, words = refusal(GatewayProcess(tmp_path, settings))
     assert code == 1
-    assert f"listeners.management.port: 127.0.0.1:{taken_port} is taken by another program" in words
+    assert (
+        f"listeners.management.port: 127.0.0.1:{taken_port} is taken by another program or gateway"
+        in words
+    )
 
 
 def test_a_gateway_that_no_client_can_reach_says_so(tmp_path: Path) -> None:

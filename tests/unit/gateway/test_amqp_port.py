@@ -10,6 +10,7 @@ import pytest
 
 from gateway import amqp_port
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
+from protocols.farewell import Farewell
 
 
 class FakeTransport(asyncio.Transport):
@@ -27,6 +28,17 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_closed = True
+
+    def resume_reading(self) -> None: ...
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return asyncio.Protocol()
 
     def set_protocol(self, protocol: object) -> None:
         self.protocol = protocol
@@ -122,7 +134,7 @@ async def test_a_stranger_hears_what_is_spoken_here_and_is_closed(
     assert transport.written == answer
     assert transport.is_closed
     assert words in caplog.text
-    assert transport.protocol is None
+    assert isinstance(transport.protocol, Farewell)  # and no adapter
 
 
 async def test_an_adapter_that_is_not_there_is_not_offered(transport: FakeTransport) -> None:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from gateway.acceptor import ListenerCounters
+from gateway.collector import CollectorCounters
 from gateway.connections import Connections
 from gateway.handshakes import TlsCounters
 from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, GatewayCollector
@@ -17,6 +19,7 @@ from protocols.mqtt.counters import MqttCounters
 from queue_core.auth import AuthCounters
 from queue_core.counters import Counters
 from queue_core.manager import Manager
+from queue_core.memory import Memory, MemoryCounters
 from queue_core.specs import QueueKind, QueueSpec
 
 
@@ -47,6 +50,7 @@ def exported(queues: list[FakeQueue]) -> str:
     manager = SimpleNamespace(
         auth=SimpleNamespace(counters=AuthCounters(failed_logins=2)),
         is_ready=True,
+        memory=Memory(),
         vhosts={"/": vhost},
     )
     registry = CollectorRegistry()
@@ -63,7 +67,10 @@ def test_every_counter_is_described() -> None:
         "mqtt": MqttCounters,
         "amqp091": Amqp091Counters,
         "amqp10": Amqp10Counters,
+        "memory": MemoryCounters,
         "tls": TlsCounters,
+        "listener": ListenerCounters,
+        "collector": CollectorCounters,
     }
     named = {prefix: {field.name for field in fields(kind)} for prefix, kind in kinds.items()}
     assert named == {prefix: set(described) for prefix, described in DESCRIPTIONS.items()}
