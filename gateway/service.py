@@ -23,6 +23,7 @@ from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
 from gateway.management import Management
+from gateway.reloading import Reloading
 from gateway.tls import require_certificates
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
@@ -134,6 +135,8 @@ async def _listen(
         )
         stack.callback(acceptors[name].close)
         lines.append(announcement(name, listener, acceptors[name]))
+    reload = Reloading(config.listeners, acceptors, tls_counters, manager.refresh_rights)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     for line in lines:
         print(line, flush=True)
     if not adapters.factories.keys() & config.listeners.enabled().keys():
@@ -195,3 +198,5 @@ def _stop_on_signals(running: asyncio.Task[None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
+    # A terminal that goes, or a log rotation's habit, is no reason to end.
+    loop.add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP: still starting, nothing to reload")

@@ -14,6 +14,7 @@ import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
 from tests import certificates
+from tests.gateway.operator import wait_until
 from tests.gateway_process import GatewayProcess, howdah, running
 from tests.postgres import database_of, execute, fetch_value
 
@@ -170,6 +171,39 @@ def test_a_gateway_is_no_superuser_of_its_own_postgresql(gateway: GatewayProcess
     assert "orders" in gateway.run("queue", "list").stdout
     rights = "SELECT rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls FROM pg_roles"
     assert fetch_value(gateway.database_url, f"{rights} WHERE rolname = 'howdah_serving'") is False
+
+
+def _shown(gateway: GatewayProcess) -> bytes:
+    """The certificate that a client sees."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), timeout=30) as plain,
+        context.wrap_socket(plain) as client,
+    ):
+        shown = client.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
+def test_sighup_renews_certificates_and_ends_nothing(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes(certificates.SERVER.read_bytes())
+    key.write_bytes(certificates.SERVER_KEY.read_bytes())
+    tls = {"cert": str(cert), "key": str(key)}
+    with running(tmp_path / "gateway", {"listeners": {"mqtt": {"port": 0, "tls": tls}}}) as gateway:
+        before = _shown(gateway)
+        cert.write_text("no certificate")
+        os.kill(gateway.pid, signal.SIGHUP)
+        wait_until(lambda: gateway.log().count("SIGHUP: reloaded") == 1)
+        assert "listener mqtt keeps its certificate" in gateway.log()
+        assert _shown(gateway) == before
+        cert.write_bytes(certificates.CLIENT.read_bytes())
+        key.write_bytes(certificates.CLIENT_KEY.read_bytes())
+        os.kill(gateway.pid, signal.SIGHUP)
+        wait_until(lambda: gateway.log().count("SIGHUP: reloaded") == 2)
+        assert _shown(gateway) != before
+        assert gateway.terminate() == 0
 
 
 # --- what keeps it from starting
