@@ -30,6 +30,7 @@ from protocols.mqtt.broker import Broker
 from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.bindings import BindingLimits
+from queue_core.hosts import AllowedOrigins
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.memory import MemorySettings
 from queue_core.retained import RetainedSettings
@@ -161,6 +162,7 @@ def mqtt_settings(config: Config) -> MqttSettings:
         max_topic_levels=config.broker.max_topic_levels,
         certificate_login=config.auth.mqtt_certificate_login,
         path=listener.path if listener is not None else "/mqtt",
+        origins=AllowedOrigins(listener.allowed_origins if listener is not None else ()),
         write_buffer_bytes=config.broker.max_unsent_size,
     )
 

@@ -95,6 +95,14 @@ class WebSocketListener(Listener, frozen=True, kw_only=True):
     path: Annotated[
         str, Meta(pattern="^/", description="where the upgrade is accepted, beside /")
     ] = "/mqtt"
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="origins of pages that may connect, such as https://app.example.com, "
+            "beside those of this machine and, for peers from elsewhere, of the host that they "
+            "connect to; '*': any"
+        ),
+    ] = ()
 
 
 class ManagementListener(Listener, frozen=True, kw_only=True):
@@ -105,6 +113,13 @@ class ManagementListener(Listener, frozen=True, kw_only=True):
             "nobody is let in without a name then, from loopback neither"
         ),
     ] = False
+    allowed_hosts: Annotated[
+        tuple[str, ...] | None,
+        Meta(
+            description="names by which it may be asked for, beside those of this machine; left "
+            "out: peers on loopback by the latter only, others by any; '*': any"
+        ),
+    ] = None
 
 
 class Listeners(Section, frozen=True, kw_only=True):

@@ -26,12 +26,15 @@ from gateway.listeners import PRODUCT
 from gateway.metrics import GatewayCollector
 from queue_core.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
+from queue_core.hosts import AllowedHosts
 from queue_core.manager import Manager
 
 REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0
 MOST_REQUEST_BYTES: Final = 64 * 1024
 METRICS_LOGIN: Final = web.AppKey("metrics_login", bool)
+HOSTS: Final = web.AppKey("hosts", AllowedHosts)
+HEALTH: Final = "/health/"  # says nothing of anybody, also to those who name no host
 MANAGER: Final = web.AppKey("manager", Manager)
 REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
 
@@ -48,7 +51,8 @@ class Management:
         config: ManagementListener | None,
     ) -> None:
         asks = config is not None and config.metrics_login
-        self._app = make_app(manager, connections, counters, metrics_login=asks)
+        hosts = AllowedHosts(None if config is None else config.allowed_hosts)
+        self._app = make_app(manager, connections, counters, metrics_login=asks, hosts=hosts)
         self._counters = listener_counters
         self._server: web.Server | None = None
 
@@ -73,15 +77,19 @@ def make_app(
     counters: Mapping[str, object],
     *,
     metrics_login: bool = False,
+    hosts: AllowedHosts,
 ) -> web.Application:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     registry.register(GatewayCollector(manager, connections, counters))
-    app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[errors_as_json])
+    app = web.Application(
+        client_max_size=MOST_REQUEST_BYTES, middlewares=[errors_as_json, asked_by_name]
+    )
     app[MANAGER] = manager
     app[REGISTRY] = registry
     app[METRICS_LOGIN] = metrics_login
+    app[HOSTS] = hosts
     app.router.add_get("/health/live", live)
     app.router.add_get("/health/ready", ready)
     app.router.add_get("/metrics", metrics)
@@ -99,6 +107,17 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         known = "/health/live, /health/ready, /metrics, /api/queues"
         reason = error.text if error.text and error.status != 404 else f"there is {known}"
         return _json({"error": reason}, error.status, dict(error.headers))
+
+
+@web.middleware
+async def asked_by_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses a page whose name was pointed at this machine (DNS rebinding)."""
+    host = request.headers.get("Host")
+    if not request.path.startswith(HEALTH) and not request.app[HOSTS].admit(host, _peer(request)):
+        raise web.HTTPMisdirectedRequest(
+            text="nobody here has that name; list it in listeners.management.allowed_hosts"
+        )
+    return await handler(request)
 
 
 async def live(request: web.Request) -> web.Response:

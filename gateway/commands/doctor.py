@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
+from gateway.commands.openness import openness
 from gateway.commands.tables import print_json
 from gateway.config import Config, Listener
 from gateway.config_source import ConfigError
@@ -67,6 +68,7 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
     try:
         async with connected(config) as connection:
             findings += await examine(connection)
+            findings += await openness(connection, config)
             is_served = await Operations(connection).is_served()
     except (CommandError, DatabaseError, EmbeddedPostgresError) as error:
         findings.append(fail("the database cannot be examined", str(error)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from queue_core.hosts import AllowedOrigins
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +34,4 @@ class Settings:
     write_buffer_bytes: int = 4 * 1024 * 1024  # not yet taken by the peer's socket
     sys_interval: float = 10.0  # seconds between two rounds of $SYS; 0: none
     path: str = "/mqtt"  # of the WebSocket upgrade
+    origins: AllowedOrigins = field(default_factory=AllowedOrigins)  # of pages that may connect

@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         request, rest = self._request[:end], self._request[end + len(END_OF_REQUEST) :]
         self._request = b""
         try:
-            answer = answer_upgrade(request, self._broker.settings.path)
+            answer = answer_upgrade(request, self._broker.settings.path, self._admits)
         except UpgradeRefused as refused:
             self._refuse(refused)
             return b""
@@ -98,6 +98,10 @@ class Connection(asyncio.Protocol):
         self._mqtt = MqttConnection(self._broker)
         self._mqtt.connection_made(FramingTransport(self._transport, self._gate))
         return rest
+
+    def _admits(self, origin: str | None, host: str | None) -> bool:
+        peer = Peer.described_by(self._transport.get_extra_info)
+        return self._broker.settings.origins.admit(origin, host, peer)
 
     def _refuse(self, refused: UpgradeRefused) -> None:
         self._broker.counters.refused_connections += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Callable
 from enum import IntEnum
 from hashlib import sha1
 from struct import Struct, iter_unpack
@@ -18,6 +19,10 @@ SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")  # the second is what 3.1 clients say
 MAX_REQUEST: Final = 16 * 1024  # bytes of an upgrade request
 MOST_FRAMES: Final = 256  # that are taken before somebody looks at the time
 LONG_LENGTHS: Final = {126: 2, 127: 8}  # bytes of a length that seven bits cannot say
+
+
+# Whether a page may connect: by the headers Origin and Host, None where one was not sent.
+Admission = Callable[[str | None, str | None], bool]
 
 
 class Opcode(IntEnum):
@@ -57,7 +62,7 @@ class UpgradeRefused(Exception):
         ).encode() + body
 
 
-def answer_upgrade(request: bytes, path: str) -> bytes:
+def answer_upgrade(request: bytes, path: str, admits: Admission) -> bytes:
     """The answer to an upgrade request, whole and with its empty line. Raises UpgradeRefused."""
     try:
         first, *lines = request.decode("latin-1").split("\r\n")
@@ -74,6 +79,11 @@ def answer_upgrade(request: bytes, path: str) -> bytes:
     ):
         raise UpgradeRefused(
             "426 Upgrade Required", "this is a WebSocket\n", "Upgrade: websocket\r\n"
+        )
+    if not admits(headers.get("origin"), headers.get("host")):
+        raise UpgradeRefused(
+            "403 Forbidden",
+            "pages of this origin may not connect; list it in listeners.mqtt_ws.allowed_origins\n",
         )
     if headers.get("sec-websocket-version") != "13":
         raise UpgradeRefused(
