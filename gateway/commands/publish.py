@@ -186,7 +186,9 @@ async def _publish_sql(
     if queue is not None:
         return await operations.publish(options.vhost, "", queue, message)
     if options.exchange is not None:
-        return await operations.publish(options.vhost, options.exchange, options.address, message)
+        return await operations.publish(
+            options.vhost, options.exchange, options.address, message, mandatory=False
+        )
     return await operations.publish_topic(options.vhost, options.address, message)
 
 

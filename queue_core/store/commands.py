@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPEN: Final = """
-    SELECT id, kind, vhost, queue, argument FROM howdah.command
+    SELECT id, kind, vhost, queue, argument, requested_at FROM howdah.command
     WHERE done_at IS NULL ORDER BY id LIMIT 100
 """
 DONE: Final = """
@@ -63,19 +63,23 @@ class Commands:
             "reset_group": self._reset_group,
         }
 
-    async def run_open(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        """Where there are any, old ones are forgotten, so that the table does not grow for ever."""
-        rows = await connection.fetch(OPEN)
-        for row in rows:
-            number = row["id"]
-            if number not in self._unsaid:
-                self._unsaid[number] = await self._run(row)
-            result, error = self._unsaid[number]
-            text = None if result is None else msgspec.json.encode(result).decode()
-            await connection.execute(DONE, number, text, error)
-            del self._unsaid[number]
+    async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
+        """What is asked for and not done. Where there is something, old commands are forgotten, so
+        that the table does not grow for ever."""
+        rows: list[asyncpg.Record] = await connection.fetch(OPEN)
         if rows:
             await connection.execute(FORGET)
+        return rows
+
+    async def run(self, connection: asyncpg.pool.PoolConnectionProxy, row: asyncpg.Record) -> None:
+        """Does it, and writes down what came of it."""
+        number = row["id"]
+        if number not in self._unsaid:
+            self._unsaid[number] = await self._run(row)
+        result, error = self._unsaid[number]
+        text = None if result is None else msgspec.json.encode(result).decode()
+        await connection.execute(DONE, number, text, error)
+        del self._unsaid[number]
 
     async def _run(self, row: asyncpg.Record) -> Answer:
         try:

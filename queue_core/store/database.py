@@ -177,8 +177,8 @@ class Database:
         return self._found.generation
 
     async def poll(self) -> int:
-        """What SQL brings: the outbox, and what people asked for. The number of messages. This is
-        also how an idle gateway learns that its database is away."""
+        """What SQL brings: the outbox, and what people asked for; how much of it. This is also how
+        an idle gateway learns that its database is away."""
         await self.writer.uncongested()
         alarm = asyncio.get_running_loop().call_later(ANSWER_SECONDS / 2, self._begin_to_doubt)
         try:
@@ -186,8 +186,7 @@ class Database:
                 Reachable(self._complain, "the outbox waits"),
                 self._pool.acquire() as connection,
             ):
-                drained = await self._outbox.drain(connection, self._clock())
-                await self._commands.run_open(connection)
+                drained = await self._outbox.drain(connection, self._clock(), self._commands)
             if drained:
                 await self.writer.flushed()
         except StoreUnavailable:

@@ -67,7 +67,7 @@ PUBLISH: Final = """
 SELECT howdah.publish(
     $1, $2::bytea, exchange => $3, headers => $4::jsonb, content_type => $5, priority => $6,
     expires_in => $7, delay => $8, vhost => $9, correlation_id => $10, reply_to => $11,
-    message_id => $12)
+    message_id => $12, mandatory => $13)
 """
 PUBLISH_TOPIC: Final = """
 SELECT howdah.publish_topic(
@@ -254,8 +254,11 @@ class Operations:
                 "the gateway's memory"
             )
 
-    async def publish(self, vhost: str, exchange: str, key: str, message: Outgoing) -> int:
-        """The message's number in the outbox; it is on its way when this returns."""
+    async def publish(
+        self, vhost: str, exchange: str, key: str, message: Outgoing, *, mandatory: bool = True
+    ) -> int:
+        """The message's number in the outbox; it is on its way when this returns. `mandatory`: to
+        the default exchange, there must be a durable queue of that name."""
         async with _named_errors():
             number: int = await self._connection.fetchval(
                 PUBLISH,
@@ -271,6 +274,7 @@ class Operations:
                 message.correlation_id,
                 message.reply_to,
                 message.message_id,
+                mandatory,
             )
         return number
 

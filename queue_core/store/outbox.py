@@ -11,17 +11,20 @@ others have it already. Each queue gets its messages in the order of the outbox.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from queue_core.backpressure import wait_for_room
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues import Appends, ClassicQueue
+from queue_core.queues import Appends, ClassicQueue, CompetingQueue
 from queue_core.specs import Overflow
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.writer import Writer
@@ -30,6 +33,7 @@ from queue_core.units import OutboxRecord, Unit
 if TYPE_CHECKING:
     from queue_core.retained import Retained
     from queue_core.router import Route
+    from queue_core.store.commands import Commands
     from queue_core.units import Record
     from queue_core.vhost import Queue, Vhost
 
@@ -57,6 +61,14 @@ WAITING: Final = f"""
 QueueKey = tuple[str, str]  # vhost and name
 
 
+def _count_before(rows: list[asyncpg.Record], moment: datetime) -> int:
+    """How many of the rows, which are in their order, were inserted before a moment."""
+    for count, row in enumerate(rows):
+        if row["inserted_at"] >= moment:
+            return count
+    return len(rows)
+
+
 class Outbox:
     def __init__(
         self,
@@ -79,9 +91,36 @@ class Outbox:
         self._candidate: tuple[int, int] | None = None
         self._next_rescan = 0.0
         self._waited_for: set[QueueKey] | None = None  # None: not read yet
+        self._holding: asyncio.Task[None] | None = None  # until slow subscribers have room
 
-    async def drain(self, connection: asyncpg.pool.PoolConnectionProxy, now: float) -> int:
-        """Publishes what has been committed; the number of messages."""
+    async def drain(
+        self, connection: asyncpg.pool.PoolConnectionProxy, now: float, commands: Commands
+    ) -> int:
+        """Publishes what has been committed, and runs what people asked for, in the order in which
+        a transaction said them: a queue is declared before the messages that follow. The number of
+        both."""
+        entered = await self._let_all_in(connection, now)
+        rows: list[asyncpg.Record] = []
+        if self._holding is None or self._holding.done():
+            rows = await connection.fetch(ROWS, self._low, [*self._under_way, *self._failed])
+        # Read after the rows: whoever's message is seen, their commands are, too.
+        open_commands = await commands.open(connection)
+        published = 0
+        for command in open_commands:
+            before = _count_before(rows, command["requested_at"])
+            if before == len(rows) >= CHUNK:
+                break  # what comes next may have been said before it
+            if before > published:
+                self._publish_all(rows[published:before])
+                published = before
+            await commands.run(connection, command)
+        self._publish_all(rows[published:])
+        if rows:
+            self._move_low(rows)
+        return len(rows) + entered + len(open_commands)
+
+    async def _let_all_in(self, connection: asyncpg.pool.PoolConnectionProxy, now: float) -> int:
+        """Messages that waited for room in a queue that has some."""
         if now >= self._next_rescan:
             # a transaction may take its number from the sequence long before it shows
             self._low, self._next_rescan = 0, now + RESCAN
@@ -92,16 +131,25 @@ class Outbox:
         # only when all is written that was said about waiting: what is not yet, cannot be seen
         for key in [k for k in self._waited_for if self._has_room(k) and not self._under_way]:
             entered += await self._let_in(connection, key)
-        rows = await connection.fetch(ROWS, self._low, [*self._under_way, *self._failed])
+        return entered
+
+    def _publish_all(self, rows: list[asyncpg.Record]) -> None:
+        if not rows:
+            return
+        self._take_pressed()  # by others, before
         for row in rows:
             try:
                 self._publish(row)
             except Exception as error:  # a bug, or a row that nobody understands: the others go on
                 log.exception("outbox row %d cannot be published", row["id"])
                 self.on_refused([row["id"]], InvalidArgument(str(error)))
-        if rows:
-            self._move_low(rows)
-        return len(rows) + entered
+        if pressed := self._take_pressed():
+            self._holding = asyncio.create_task(wait_for_room(pressed))
+
+    def _take_pressed(self) -> list[CompetingQueue]:
+        """Queues of slow subscribers that were found full. All that SQL publishes comes from one
+        outbox, which waits for them as any publisher does."""
+        return [queue for vhost in self._vhosts.values() for queue in vhost.take_pressed()]
 
     def _move_low(self, rows: list[asyncpg.Record]) -> None:
         """Rows that were not to be seen when the candidate was noted have shown themselves by the

@@ -179,7 +179,7 @@ async def test_a_clock_that_is_wrong_is_named(
 async def test_work_that_nobody_does_is_named(migrated: str) -> None:
     doctor = await asyncpg.connect(migrated)
     try:
-        await doctor.execute("SELECT howdah.publish('orders', 'x'::text)")
+        await doctor.execute("SELECT howdah.publish('orders', 'x'::text, mandatory => false)")
         await doctor.execute("UPDATE howdah.outbox SET inserted_at = now() - interval '1 hour'")
         (finding,) = await diagnosis.waiting_work(doctor)
         assert finding.level is Level.WARN

@@ -40,6 +40,8 @@ async def test_every_example_in_the_dba_guide_runs(db: asyncpg.Connection) -> No
         "orders",
         "invoice.created",
         "plant.7.setpoint",
+        "orders",
+        "amq.gen-answers",
     ]
     kinds = "SELECT array_agg(kind ORDER BY id) FROM howdah.command"
     assert await db.fetchval(kinds) == [

@@ -16,6 +16,14 @@ import pytest
 from gateway.embedded_postgres import EmbeddedPostgres
 from queue_core.topics import dotted, slashed
 from tests.postgres import execute
+from tests.store.seed import make_queue
+
+
+@pytest.fixture(autouse=True)
+async def queues(db: asyncpg.Connection) -> None:
+    """The queues that these tests publish to."""
+    for name in ("orders", "a/b", "q", "k"):
+        await make_queue(db, name)
 
 
 async def _published(db: asyncpg.Connection, call: str, *arguments: Any) -> asyncpg.Record:
@@ -265,3 +273,85 @@ async def test_sql_and_python_find_the_same_key_for_any_topic(db: asyncpg.Connec
         topics,
     )
     assert keys == [dotted(topic) for topic in topics]
+
+
+async def test_a_queue_that_there_is_not_is_refused_unless_asked_otherwise(
+    db: asyncpg.Connection,
+) -> None:
+    with pytest.raises(asyncpg.UndefinedObjectError, match="no durable queue 'ordres'"):
+        await db.execute("SELECT howdah.publish('ordres', 'x')")
+    with pytest.raises(asyncpg.UndefinedObjectError, match="no durable queue 'ordres'"):
+        await db.execute("SELECT howdah.publish_many('ordres', ARRAY['x'])")
+    with pytest.raises(asyncpg.UndefinedObjectError, match="no virtual host 'nowhere'"):
+        await db.execute("SELECT howdah.publish('orders', 'x', vhost => 'nowhere')")
+    row = await _published(db, "publish('ordres', 'x', mandatory => false)")
+    assert row["routing_key"] == "ordres"
+
+
+async def test_a_queue_declared_in_the_same_transaction_may_be_published_to(
+    db: asyncpg.Connection,
+) -> None:
+    async with db.transaction():
+        await db.execute("SELECT howdah.declare_queue('new')")
+        await db.execute("SELECT howdah.bind_topic('new', 'a/#')")
+        await db.execute("SELECT howdah.publish('new', 'x')")
+    kinds = await db.fetch("SELECT kind, requested_at FROM howdah.commands ORDER BY id")
+    assert [row["kind"] for row in kinds] == ["declare_queue", "bind"]
+    inserted_at = await db.fetchval("SELECT inserted_at FROM howdah.outbox")
+    assert kinds[0]["requested_at"] < kinds[1]["requested_at"] < inserted_at
+
+
+@pytest.mark.parametrize(
+    ("array", "bodies", "content_type"),
+    [
+        ("ARRAY['a', 'b']", [b"a", b"b"], "text/plain; charset=utf-8"),
+        ("ARRAY['[1]', '[2]']::jsonb[]", [b"[1]", b"[2]"], "application/json"),
+        (r"ARRAY['\x00', '\xff']::bytea[]", [b"\x00", b"\xff"], None),
+        ("'{}'::text[]", [], None),
+    ],
+)
+async def test_many_are_published_at_once_and_in_their_order(
+    db: asyncpg.Connection, array: str, bodies: list[bytes], content_type: str | None
+) -> None:
+    call = f"SELECT howdah.publish_many('q', {array}, headers => '{{\"n\": 1}}')"
+    assert await db.fetchval(call) == len(bodies)
+    rows = await db.fetch("SELECT * FROM howdah.outbox ORDER BY id")
+    assert [row["body"] for row in rows] == bodies
+    assert {row["content_type"] for row in rows} <= {content_type}
+    assert {row["headers"] for row in rows} <= {'{"n": 1}'}
+
+
+async def test_each_of_many_has_the_identifier_given_for_it(db: asyncpg.Connection) -> None:
+    await db.execute(
+        "SELECT howdah.publish_many('q', array_agg(to_jsonb(n) ORDER BY n), "
+        "message_ids => array_agg('m-' || n ORDER BY n)) FROM generate_series(1, 5000) n"
+    )
+    rows = await db.fetch("SELECT message_id, body FROM howdah.outbox ORDER BY id")
+    assert [row["message_id"] for row in rows] == [f"m-{n}" for n in range(1, 5001)]
+    assert [int(row["body"]) for row in rows] == list(range(1, 5001))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("'q', ARRAY['a', NULL]", "must not be null"),
+        ("'q', ARRAY['a'], message_ids => ARRAY['1', '2']", "1 bodies and 2 message_ids"),
+        ("'q', ARRAY['a'], priority => 256", "from 0 to 255"),
+        ("'k', ARRAY['a'], exchange => 'nowhere'", "no durable exchange"),
+    ],
+)
+async def test_one_that_cannot_be_published_refuses_all_of_many(
+    db: asyncpg.Connection, call: str, error: str
+) -> None:
+    with pytest.raises(asyncpg.PostgresError, match=error):
+        await db.execute(f"SELECT howdah.publish_many({call})")
+    assert not await db.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
+
+
+async def test_who_asked_for_what_is_told_and_what_came_of_it(db: asyncpg.Connection) -> None:
+    await db.execute("SELECT howdah.purge('orders')")
+    row = await db.fetchrow("SELECT * FROM howdah.commands WHERE kind = 'purge'")
+    assert row is not None
+    assert (row["queue"], row["state"], row["argument"]) == ("orders", "waiting", "{}")
+    assert row["requested_by"] == await db.fetchval("SELECT session_user")
+    assert row["requested_at"] is not None

@@ -41,6 +41,7 @@ WHERE c.relnamespace = 'howdah'::regnamespace AND a.grantee = 0
 """
 
 _VIEWS = {
+    "commands",
     "outbox_status",
     "settlement_state",
     "consumer_lag",
@@ -97,7 +98,9 @@ ALLOWED = [
     ("howdah_operator", "SELECT howdah.bind_topic('q', 'a/#'), howdah.unbind('q', 'a.#')"),
     ("howdah_operator", "SELECT howdah.publish('q', 'x')"),
     ("howdah_operator", "SELECT howdah.publish_topic('a/b', 'x')"),
+    ("howdah_operator", "SELECT * FROM howdah.commands"),
     ("howdah_publisher", "SELECT howdah.publish('q', 'x'::bytea)"),
+    ("howdah_publisher", "SELECT howdah.publish_many('q', ARRAY['a', 'b']), howdah.wake()"),
     ("howdah_publisher", "SELECT howdah.publish('q', '{}'::jsonb)"),
     ("howdah_publisher", "SELECT howdah.publish_topic('a/b', 'x', retain => true)"),
     ("howdah_reader", "SELECT * FROM howdah.message"),
@@ -130,6 +133,7 @@ REFUSED = [
     ("howdah_publisher", "SELECT * FROM howdah.queue_status"),
     ("howdah_publisher", "SELECT * FROM howdah.peek('q')"),
     ("howdah_publisher", "SELECT howdah.purge('q')"),
+    ("howdah_publisher", "SELECT * FROM howdah.commands"),
     ("howdah_publisher", "SELECT * FROM howdah.outbox"),
     ("howdah_publisher", "INSERT INTO howdah.outbox DEFAULT VALUES"),
     ("howdah_reader", 'SELECT * FROM howdah."user"'),

@@ -28,7 +28,7 @@ PUBLISH = """
 SELECT howdah.publish(
     $1, $2::bytea, exchange => $3, headers => $4::jsonb, content_type => $5,
     content_encoding => $6, correlation_id => $7, reply_to => $8, message_id => $9, subject => $10,
-    priority => $11)
+    priority => $11, mandatory => false)
 """
 IS_TAKEN = "SELECT NOT EXISTS (SELECT FROM howdah.outbox WHERE id = $1)"
 PEEK = "SELECT * FROM howdah.peek($1, 1, $2)"
