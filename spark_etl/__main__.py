@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.archive import archive, waiting_segments
+from spark_etl.beforehand import Needs, check_beforehand
 from spark_etl.database import connected, explained, place
 from spark_etl.errors import EtlError
 from spark_etl.export import (
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not options.url:
             raise EtlError(f"no database: give --url, or set {URL_VARIABLE}")
+        for url, needs in _NEEDS[options.job](options):
+            check_beforehand(url, needs)
         spark = session(
             f"howdah etl {options.job}",
             options.master,
@@ -250,6 +253,42 @@ def _archive(spark: SparkSession, options: argparse.Namespace) -> None:
     print(f"{len(done)} segments, {sum(s.messages for s in done)} messages -> {options.to}")
 
 
+# --- what each job needs, asked for before Spark starts
+
+
+def _export_needs(options: argparse.Namespace) -> list[tuple[str, Needs]]:
+    return [
+        (options.url, Needs(tuple(options.queues), options.vhost)),
+        (options.checkpoint_url or options.url, Needs(function="note_checkpoint")),
+    ]
+
+
+def _replay_needs(options: argparse.Namespace) -> list[tuple[str, Needs]]:
+    primary = options.checkpoint_url or options.url
+    needs = [
+        (primary, Needs((options.into,), options.vhost, "publish", "howdah_publisher")),
+        (primary, Needs(function="note_checkpoint")),
+    ]
+    if options.stream is not None:
+        needs.append((options.url, Needs((options.stream,), options.vhost)))
+    return needs
+
+
+def _archive_needs(options: argparse.Namespace) -> list[tuple[str, Needs]]:
+    primary = options.checkpoint_url or options.url
+    return [(options.url, Needs()), (primary, Needs((), "/", "mark_archived", "howdah_operator"))]
+
+
+def _stats_needs(options: argparse.Namespace) -> list[tuple[str, Needs]]:
+    return [(options.url, Needs())]
+
+
+_NEEDS: Final = {
+    "export": _export_needs,
+    "replay": _replay_needs,
+    "stats": _stats_needs,
+    "archive": _archive_needs,
+}
 _JOBS: Final = (
     ("export", "a queue or stream to Parquet, incrementally, exactly once", _add_export, _export),
     ("replay", "messages from Parquet or a stream back into a queue", _add_replay, _replay),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_etl.checkpoints import only_archive
 from spark_etl.connection import jdbc_options
 from spark_etl.database import connected, explained, place, refuse_standby
-from spark_etl.errors import EtlError
+from spark_etl.errors import EtlError, SomeFailedError
 from spark_etl.files import load, sync, write_new
 from spark_etl.messages import COLUMNS, IS_FINITE, SCHEMA, fetch_rows, plain_or_raise
 from spark_etl.parquet import write_messages
@@ -81,12 +81,22 @@ def archive(
         waiting = [Segment(**row) for row in primary.fetch(_WAITING)]
         found = [segment for segment in waiting if segment.id in here]
         progress = Progress("archive", sum(segment.messages for segment in found))
+        failed: dict[str, EtlError] = {}
         for segment in found:
-            with progress.batch(str(segment), segment.messages, finished_share(spark)):
-                _archive(spark, url, root, segment, on_step)
+            try:
+                with progress.batch(str(segment), segment.messages, finished_share(spark)):
+                    _archive(spark, url, root, segment, on_step)
+            except EtlError as error:
+                if len(found) == 1:
+                    raise
+                primary.value("SELECT 1")  # without it, none of the others can be confirmed
+                failed[f"segment {segment.id}"] = error
+                continue
             location = root / f"segment={segment.id}"
             primary.execute(_CONFIRM, segment.id, location.as_uri())
             on_step("confirmed")
+    if failed:
+        raise SomeFailedError("segments", failed, len(found), "the others are archived")
     return found
 
 

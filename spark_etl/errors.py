@@ -17,3 +17,12 @@ class InterruptedReadError(EtlError):
     def __init__(self, reason: str, advice: str) -> None:
         super().__init__(f"{reason}: {advice}")
         self.reason = reason
+
+
+class SomeFailedError(EtlError):
+    """Some of several queues or segments failed; the others are done."""
+
+    def __init__(self, what: str, failed: dict[str, EtlError], total: int, done: str) -> None:
+        reasons = "".join(f"\n  {name}: {error}" for name, error in failed.items())
+        super().__init__(f"{len(failed)} of {total} {what} failed, {done}:{reasons}")
+        self.failed = failed

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from spark_etl.batch_writer import BatchWriter
 from spark_etl.checkpoints import Checkpoint, Ledger
 from spark_etl.database import Database, connected, refuse_standby
-from spark_etl.errors import EtlError, InterruptedReadError
+from spark_etl.errors import EtlError, InterruptedReadError, SomeFailedError
 from spark_etl.manifest import Batch, ExportDirectory, QueueFolder
 from spark_etl.messages import CONNECTIONS, MESSAGE_SCHEMA, ORIGIN, SCHEMA
 from spark_etl.progress import Progress, finished_share
@@ -124,14 +124,25 @@ def export(
         with connected_also(spark, primary_url, database, url) as primary:
             refuse_standby(primary, primary_url)
             directory.prepare()
+            source = ReadFrom(spark, url, database, is_primary=primary is database)
+            failed: dict[str, EtlError] = {}
             for queue in found:
                 ledger = Ledger(primary, JOB, str(directory.path), queue.id)
-                with ledger.locked():
-                    source = ReadFrom(spark, url, database, is_primary=primary is database)
-                    folder = directory.folder(queue)
-                    before = sum(batch.messages for batch in added)
-                    one = QueueExport(source, queue, folder, ledger, settings, before)
-                    added += one.run(on_step)
+                folder = directory.folder(queue)
+                before = sum(batch.messages for batch in added)
+                try:
+                    with ledger.locked():
+                        one = QueueExport(source, queue, folder, ledger, settings, before)
+                        added += one.run(on_step)
+                except EtlError as error:
+                    if len(found) == 1:
+                        raise
+                    for each in (database, primary):
+                        each.value("SELECT 1")  # without it, none of the others can be read
+                    failed[queue.name] = error
+    if failed:
+        count = sum(batch.messages for batch in added)
+        raise SomeFailedError("queues", failed, len(found), f"{count} messages of the others done")
     return added
 
 

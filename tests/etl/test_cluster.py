@@ -155,7 +155,7 @@ YARN = """<configuration><property><name>yarn.resourcemanager.address</name>
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("manager", ["yarn", "k8s"])
 def test_an_export_asks_the_cluster_manager_that_spark_submit_names(
-    manager: str, tmp_path: Path
+    manager: str, migrated_url: str, tmp_path: Path
 ) -> None:
     """No such cluster is here: a port takes the manager's place, and hears the driver call."""
     greetings = {"yarn": b"hrpc", "k8s": b"POST /api/v1/"}
@@ -166,7 +166,7 @@ def test_an_export_asks_the_cluster_manager_that_spark_submit_names(
         words += ["--conf", "spark.kubernetes.container.image=none"]
         master = {"yarn": "yarn", "k8s": f"k8s://http://127.0.0.1:{port}"}[manager]
         script: list[str | Path] = [ROOT / "spark_etl" / "__main__.py", "export"]
-        script += ["--to", tmp_path / "out", "--url", "postgresql://127.0.0.1:1/db"]
+        script += ["--to", tmp_path / "out", "--url", migrated_url]
         with (tmp_path / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*command(master, tmp_path, *words), *script],
