@@ -99,6 +99,15 @@ format: setup-dev  ## put the sources in shape
 .PHONY: check
 check: lint test  ## lint and every test: what must be green before a commit
 
+.PHONY: audit
+audit: setup  ## known vulnerabilities of what the locks pin; 2 where nobody could be asked
+	$(BIN)/python -m tools.audit
+
+.PHONY: sbom
+sbom: setup  ## what the gateway is made of, as CycloneDX, into build/howdah.cdx.json
+	@mkdir -p build
+	$(BIN)/python -m tools.sbom > build/howdah.cdx.json
+
 .PHONY: bench
 bench: setup-dev  ## load runs, beside other brokers where they are installed
 	$(BIN)/python -m bench $(ARGS)
