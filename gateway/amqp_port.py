@@ -85,7 +85,7 @@ class AmqpPort(asyncio.Protocol):
             if header in self._protocols:
                 self._transport.write(header)
                 break
-        part(self._transport)
+        part(self._transport, is_stranger=True)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

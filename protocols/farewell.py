@@ -10,28 +10,44 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from queue_core.scheduler import scheduler
+
 PATIENCE_SECONDS: Final = 5.0  # for a peer that goes on talking, or does not read our last words
 QUIET_SECONDS: Final = 0.5  # a peer that sent nothing for so long has nothing unread in our socket
+PATIENCE_BYTES: Final = 16 << 20  # that a client which was let in may still have on its way to us
+STRANGER_BYTES: Final = 2 << 20  # the same before the login: nobody means to send more than that
+CHUNK_SECONDS: Final = 0.0002  # of the loop's time that reading and discarding one chunk is charged
 
 
-def part(transport: asyncio.Transport, seconds: float = PATIENCE_SECONDS) -> None:
+def part(
+    transport: asyncio.Transport, seconds: float = PATIENCE_SECONDS, *, is_stranger: bool = False
+) -> None:
     """Ends a connection after what was written. Input is discarded until the peer closes its half,
-    falls silent, or `seconds` are over; the connection hears of the end as always."""
+    falls silent, or has had its `seconds` or bytes; a stranger (nobody has logged in) has few of
+    those, so that a flood fills no buffers of the system. The connection hears of the end as
+    always."""
     connection = transport.get_protocol()
     if not transport.is_closing() and not isinstance(connection, Farewell):
-        transport.set_protocol(Farewell(transport, connection, seconds))
+        most_bytes = STRANGER_BYTES if is_stranger else PATIENCE_BYTES
+        transport.set_protocol(Farewell(transport, connection, seconds, most_bytes))
 
 
 class Farewell(asyncio.Protocol):
     """Stands in for the connection's own protocol while the peer takes leave."""
 
     def __init__(
-        self, transport: asyncio.Transport, connection: asyncio.BaseProtocol, seconds: float
+        self,
+        transport: asyncio.Transport,
+        connection: asyncio.BaseProtocol,
+        seconds: float,
+        most_bytes: int,
     ) -> None:
         self._transport = transport
         self._connection = connection
+        self._bytes_left = most_bytes
         self._has_heard = False
         self._loop = asyncio.get_running_loop()
+        self._scheduler = scheduler()
         self._end = self._loop.call_later(seconds, transport.abort)
         self._look = self._loop.call_later(QUIET_SECONDS, self._on_look)
         transport.resume_reading()
@@ -39,7 +55,20 @@ class Farewell(asyncio.Protocol):
             transport.write_eof()
 
     def data_received(self, data: bytes) -> None:
+        """Discards one chunk. The next is read in a later turn of the loop: the event loop itself
+        would go on for megabytes with a peer that sends faster than it is read."""
         self._has_heard = True
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            self._transport.abort()
+        elif not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._scheduler.stand_in_line(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._scheduler.spend(CHUNK_SECONDS)
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end.cancel()

@@ -110,21 +110,32 @@ class Share:
         share.end()
     """
 
-    __slots__ = ("_began", "_go_on", "_scheduler", "_since", "_until", "_used", "is_waiting")
+    __slots__ = (
+        "_began",
+        "_go_on",
+        "_scheduler",
+        "_since",
+        "_until",
+        "_used",
+        "is_known",
+        "is_waiting",
+    )
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._since = self._began = self._until = self._used = 0.0
         self._go_on: Callable[[], None] | None = None
+        self.is_known = False  # somebody has logged in: strangers never go first
         self.is_waiting = False
 
     def begin(self) -> bool:
-        """False: it used more than its part lately, and this turn has been used up."""
+        """Starts a slice. False when this turn has been used up and the share is a stranger's, or
+        has had more than its part lately: it is to stand in line."""
         scheduler = self._scheduler
         now = scheduler.clock()
         if now - self._since > WINDOW_SECONDS:
             self._since, self._used = now, 0.0
-        if scheduler.left <= 0 and self._used > LIGHT_SECONDS:
+        if scheduler.left <= 0 and (self._used > LIGHT_SECONDS or not self.is_known):
             return False
         self._start(now)
         return True

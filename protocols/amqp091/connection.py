@@ -212,6 +212,7 @@ class Connection(asyncio.Protocol):
             self._machine.challenged(answer.data)
         else:
             self._login = None
+            self._share.is_known = True
             self._machine.authenticated(answer.identity)
 
     async def _open(self, name: str) -> None:
@@ -399,7 +400,7 @@ class Connection(asyncio.Protocol):
         if self._machine.state is State.CLOSED:
             self._has_said_all = True
             self._timer.cancel()
-            part(self._transport, CLOSE_SECONDS)
+            part(self._transport, CLOSE_SECONDS, is_stranger=self._machine.identity is None)
         elif not self._is_leaving:
             self._timer.cancel()
             self._timer = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)

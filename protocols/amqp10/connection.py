@@ -234,6 +234,7 @@ class Connection(asyncio.Protocol):
     def _begin_amqp(self) -> None:
         if len(self._before) < len(AMQP_HEADER):
             return
+        self._share.is_known = True
         machine = self._machine = Machine(
             self._services,
             self._settings,
@@ -489,7 +490,7 @@ class Connection(asyncio.Protocol):
             self._machine.block()
             self._ending = self._loop.create_task(self._end())
         self._gate.ignore(ALL)
-        part(self._transport, CLOSE_SECONDS)
+        part(self._transport, CLOSE_SECONDS, is_stranger=self._machine is None)
 
     def _close_soon(self) -> None:
         self._is_clean = True

@@ -409,6 +409,7 @@ class Connection(asyncio.Protocol):
             return
         self._broker.counters.connections += 1
         self._client = client
+        self._share.is_known = True
         self._identity = answer.identity
         vhost = client.session.vhost.name
         self._broker.services.auth.let_in(self, answer.identity, vhost)
@@ -596,4 +597,4 @@ class Connection(asyncio.Protocol):
         if not self.has_parted and not self._transport.is_closing():
             self.has_parted = True
             self._gate.ignore(ALL)
-            part(self._transport, LINGER)
+            part(self._transport, LINGER, is_stranger=not self.is_let_in)

@@ -107,13 +107,14 @@ class Connection(asyncio.Protocol):
         self._broker.counters.refused_connections += 1
         log.info("WebSocket upgrade refused: %s", str(refused).strip())
         self._transport.write(refused.answer)
-        part(self._transport)
+        part(self._transport, is_stranger=True)
 
     # --- frames
 
     def _receive(self, mqtt: MqttConnection, data: bytes) -> None:
         """Takes frames as far as the loop's time and the MQTT connection allow."""
         receiver, share = self._receiver, self._share
+        share.is_known = mqtt.is_let_in
         for _ in range(SLICES_AT_ONCE):
             if self._gate.is_held or not share.begin():
                 receiver.keep(data)
@@ -159,7 +160,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(last)
             mqtt.lose_transport()
         self._gate.ignore(ALL)
-        part(self._transport)
+        part(self._transport, is_stranger=not mqtt.is_let_in)
 
     def _fail(self, mqtt: MqttConnection, error: WebSocketError) -> None:
         self._broker.counters.protocol_errors += 1
@@ -194,7 +195,7 @@ class Connection(asyncio.Protocol):
         if self._mqtt is not None:
             self._mqtt.shut_down(reason)
         else:
-            part(self._transport)
+            part(self._transport, is_stranger=True)
 
 
 class FramingTransport(asyncio.Transport):

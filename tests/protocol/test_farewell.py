@@ -23,7 +23,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.sasl import HEADER as SASL_HEADER
-from protocols.farewell import part
+from protocols.farewell import STRANGER_BYTES, part
 from protocols.mqtt.codec import decode
 from protocols.mqtt.codec import split as split_mqtt
 from protocols.mqtt.encoder import encode
@@ -32,6 +32,8 @@ from protocols.mqtt.reasons import ReasonCode
 from tests import certificates
 from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import Wire
+from tests.unit.protocols.fake_transport import Transport as FakeTransport
+from tests.unit.protocols.fake_transport import turns
 
 FLOOD = 1 << 20  # more than one read takes, less than the sockets' buffers hold
 SECONDS = 20.0
@@ -40,8 +42,9 @@ SECONDS = 20.0
 class Host(asyncio.Protocol):
     """Parts as soon as it has heard anything."""
 
-    def __init__(self, patience: float = SECONDS) -> None:
+    def __init__(self, patience: float = SECONDS, *, is_stranger: bool = False) -> None:
         self._patience = patience
+        self._is_stranger = is_stranger
         self.ends: list[Exception | None] = []
         self.is_over = asyncio.Event()
 
@@ -52,7 +55,7 @@ class Host(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.transport.pause_reading()  # parting reads on, whatever it was that held the peer
         self.transport.write(b"goodbye")
-        part(self.transport, self._patience)
+        part(self.transport, self._patience, is_stranger=self._is_stranger)
         part(self.transport, self._patience)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -94,6 +97,37 @@ async def test_a_peer_that_talks_for_ever_is_cut_off() -> None:
     await asyncio.wait_for(host.is_over.wait(), SECONDS)
     writer.close()
     server.close()
+
+
+async def test_a_stranger_that_sends_on_is_cut_off_long_before_its_time_is_over() -> None:
+    host = Host(is_stranger=True)
+    server = await asyncio.get_running_loop().create_server(lambda: host, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    sent = 0
+    with suppress(ConnectionError):
+        while not host.is_over.is_set():
+            writer.write(bytes(65_536))
+            sent += 65_536
+            await writer.drain()
+            await asyncio.sleep(0)
+    assert sent > STRANGER_BYTES
+    writer.close()
+    server.close()
+
+
+async def test_discarding_gives_way_to_others_after_every_chunk() -> None:
+    """The event loop itself reads on for megabytes in one turn while a flood fills its buffer."""
+    transport = FakeTransport()
+    transport.set_protocol(asyncio.Protocol())
+    part(transport)
+    last = transport.get_protocol()
+    assert isinstance(last, asyncio.Protocol)
+    for _ in range(3):
+        assert transport.is_read
+        last.data_received(bytes(1000))
+        assert not transport.is_read
+        await turns()
+    last.connection_lost(None)
 
 
 # --- every adapter

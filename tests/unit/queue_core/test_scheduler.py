@@ -42,11 +42,21 @@ class Loop:
 def test_who_used_up_a_turn_waits_and_who_used_little_does_not() -> None:
     loop = Loop()
     heavy, light = loop.scheduler.share(), loop.scheduler.share()
+    heavy.is_known = light.is_known = True
     assert loop.use(heavy, TURN_SECONDS)
     assert not loop.use(heavy, 0.0)
     assert loop.use(light, LIGHT_SECONDS / 2)
     loop.turn()
     assert loop.use(heavy, 0.0)
+
+
+def test_a_stranger_waits_for_a_turn_that_is_not_used_up_however_little_it_used() -> None:
+    loop = Loop()
+    heavy, stranger = loop.scheduler.share(), loop.scheduler.share()
+    assert loop.use(heavy, TURN_SECONDS)
+    assert not loop.use(stranger, 0.0)
+    loop.turn()
+    assert loop.use(stranger, 0.0)
 
 
 def test_a_slice_is_over_when_its_time_is_used_and_shorter_while_others_wait() -> None:
@@ -101,6 +111,7 @@ def test_one_that_fails_keeps_nobody_behind_it_from_its_turn() -> None:
 def test_what_was_used_is_forgotten_after_a_while() -> None:
     loop = Loop()
     share = loop.scheduler.share()
+    share.is_known = True
     assert loop.use(share, TURN_SECONDS)
     loop.now += WINDOW_SECONDS * 1.1
     assert loop.use(share, 0.0)  # though the turn is used up
