@@ -194,6 +194,9 @@ class Identity:
         return mine == (other.name, other.is_anonymous, other.is_built_in)
 
 
+NOBODY: Final = (Identity(""), "")  # in no virtual host
+
+
 class NotChecked(AccessRefused):
     """Refused without a look at the proof: nobody's failure, and worth another try."""
 
@@ -281,7 +284,8 @@ class Auth:
         self._sources = tuple(sources)
         self._recognizers = tuple(recognizers)
         self._throttle = throttle or Throttle()
-        self._answers: dict[tuple[Identity, Action, Resource], bool] = {}
+        self._answers: dict[Identity, dict[tuple[Action, Resource], bool]] = {}
+        self._kept_answers = 0
         self._guests: dict[Guest, tuple[Identity, str]] = {}
         self._is_stale = False
         self.counters = AuthCounters()
@@ -426,8 +430,11 @@ class Auth:
         self._guests[guest] = (identity, vhost)
 
     def let_go(self, guest: Guest) -> None:
-        """It has ended."""
-        self._guests.pop(guest, None)
+        """A connection has ended. Answers about an identity that was this client's alone go with
+        it: fleets that come and go would fill the memory with them."""
+        identity, _ = self._guests.pop(guest, NOBODY)
+        if identity.client_id:
+            self._kept_answers -= len(self._answers.pop(identity, ()))
 
     @property
     def present(self) -> int:
@@ -436,16 +443,24 @@ class Auth:
 
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
         """Whether it may do that. Never waits."""
-        key = (identity, action, resource)
-        answer = self._answers.get(key)
+        answers = self._answers.get(identity)
+        answer = answers.get((action, resource)) if answers is not None else None
         if answer is None:
             answer = self._judge(identity, action, resource)
-            if len(self._answers) >= MOST_KEPT_ANSWERS:
-                self._answers.clear()
-            self._answers[key] = answer
+            self._keep(answer, identity, action, resource)
         if not answer:
             self.counters.refused_actions += 1
         return answer
+
+    def _keep(self, answer: bool, identity: Identity, action: Action, resource: Resource) -> None:
+        if self._kept_answers >= MOST_KEPT_ANSWERS:
+            self._forget_answers()
+        self._answers.setdefault(identity, {})[action, resource] = answer
+        self._kept_answers += 1
+
+    def _forget_answers(self) -> None:
+        self._answers.clear()
+        self._kept_answers = 0
 
     def require(self, identity: Identity, action: Action, resource: Resource) -> None:
         """The same; raises AccessRefused, in words that an operator can act on."""
@@ -491,7 +506,7 @@ class Auth:
             return False
         self._is_stale = False
         if any(changes):
-            self._answers.clear()
+            self._forget_answers()
             self.revision += 1
             await self._review()
         return True
