@@ -4,7 +4,8 @@ Each publisher has a lane, in which its messages wait in order; workers go round
 over a bounded slice of deliveries at a time, so that everybody else gets their turn in between.
 With `broker.async_fan_out` all that ends in memory goes this way, and the publisher is answered
 before it begins; without, only what goes to very many subscribers does, and the publisher waits for
-its end. Durable queues are given their message at once in either mode.
+its end. Durable queues are given their message at once in either mode. A subscriber's queue that
+holds its publishers holds a lane as well: what was answered already waits there, and is not lost.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import logging
 import os
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.runs import Run, taker_of
+from queue_core.backpressure import wait_for_room
 from queue_core.outcomes import Published
 from queue_core.queues import Appends, CompetingQueue, EphemeralQueue
 
@@ -68,10 +71,27 @@ class RunOfMessages:
         return self._messages
 
 
+class Progress(Enum):
+    """How far a job came."""
+
+    SOME = auto()  # there are more subscribers
+    HELD = auto()  # all but some, who have no room
+    ALL = auto()
+
+
+def is_held(queue: Queue) -> bool:
+    """Whether whoever publishes there waits. Nothing that was answered already is dropped."""
+    return (
+        isinstance(queue, CompetingQueue)
+        and queue.backpressure is not None
+        and queue.backpressure.is_full()
+    )
+
+
 class Job:
     """Messages that go to the same subscribers, and how many of those have them."""
 
-    __slots__ = ("done", "messages", "route", "run", "size")
+    __slots__ = ("_left", "done", "messages", "route", "run", "size", "targets")
 
     def __init__(
         self,
@@ -81,28 +101,36 @@ class Job:
         run: RunOfMessages | None = None,
     ) -> None:
         self.route = route
+        self.targets = len(route)
         self.messages = messages
         self.run = run
         self.size = size
         self.done = 0
+        self._left: list[Match[Queue]] = []  # passed over: their queues hold their publishers
 
     def count(self) -> int:
         return len(self.messages) if self.run is None else len(self.run)
 
-    def hand_over_some(self) -> bool:
-        """A slice of the route gets all messages. True: everybody has them."""
+    def hand_over_some(self) -> Progress:
+        """A slice of the route gets all messages; whoever has no room is passed over."""
         if self.run is None:
             weight = 1 + len(self.messages) / AS_LONG[0]
         else:
             weight = 1 + len(self.run) / AS_LONG[1 if self.run.qos else 2]
         until = self.done + max(1, int(SLICE / weight))
-        for queue, options in self.route[self.done : until]:
-            if not queue.is_deleted:
-                self._give(queue, options)
+        for match in self.route[self.done : until]:
+            if not match.queue.is_deleted and not self._give(*match):
+                self._left.append(match)
         self.done = until
-        return until >= len(self.route)
+        if until < len(self.route):
+            return Progress.SOME
+        if not self._left:
+            return Progress.ALL
+        self.route, self._left, self.done = self._left, [], 0
+        return Progress.HELD
 
-    def _give(self, queue: Queue, options: tuple[object, ...]) -> None:
+    def _give(self, queue: Queue, options: tuple[object, ...]) -> bool:
+        """False: it is full, and its publishers wait for it."""
         messages, run = self.messages, self.run
         if run is not None:
             taker = taker_of(queue, options, run.qos, run.is_5)
@@ -111,11 +139,14 @@ class Job:
                 if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
                     deliverer.send_run(consumer, run.octets, run.marks, run.qos)
                     consumer.cursor.counters.delivered += len(run)
-                    return
+                    return True
             messages = run.messages()
+        if is_held(queue):
+            return False
         appends: Appends = []
         for message in messages:
             queue.take(message, options, appends)  # in memory: appends nothing
+        return True
 
 
 class Lane:
@@ -132,8 +163,8 @@ class Lane:
         "bytes",
         "count",
         "deliveries",
+        "held_by",
         "is_async",
-        "pressed",
     )
 
     def __init__(self, worker: Worker, vhost: Vhost, is_async: bool) -> None:
@@ -145,7 +176,7 @@ class Lane:
         self._has_room: asyncio.Future[None] | None = None
         self._split_of: Route[Queue] = ()  # the last route, and its two parts
         self._split_route: tuple[Route[Queue], Route[Queue]] = ((), ())
-        self.pressed: list[CompetingQueue] = []  # subscribers' queues that were found full
+        self.held_by: list[CompetingQueue] = []  # subscribers' queues that have no room
 
     # --- what comes
 
@@ -195,7 +226,7 @@ class Lane:
             size = message.size()
             last.messages.append(message)
             last.size += size
-            self._count(1, size, route)
+            self._count(1, size, len(route))
         else:
             self._put(Job(route, [message], message.size()))
 
@@ -203,31 +234,32 @@ class Lane:
         if not self._jobs:
             self._worker.line_up(self)
         self._jobs.append(job)
-        self._count(job.count(), job.size, job.route)
+        self._count(job.count(), job.size, job.targets)
 
-    def _count(self, count: int, size: int, route: Sequence[Match[Queue]]) -> None:
+    def _count(self, count: int, size: int, targets: int) -> None:
         self.count += count
-        self.deliveries += count * len(route)
+        self.deliveries += count * targets
         self.bytes += size
         self._worker.bytes += size
 
     # --- what goes
 
     def hand_over_some(self) -> bool:
-        """True: there is more to do."""
-        job, pressed = self._jobs[0], self._vhost.house.pressed
-        pressed.clear()
+        """True: there is more to do, and nothing to wait for."""
+        job = self._jobs[0]
         try:
-            is_over = job.hand_over_some()
+            progress = job.hand_over_some()
         except Exception:
             log.exception("a bug: what a client published reaches not all of its subscribers")
-            is_over = True
-        if pressed:
-            self.pressed += (queue for queue in pressed if queue not in self.pressed)
-            pressed.clear()
-        if is_over:
+            progress = Progress.ALL
+        self._vhost.house.pressed.clear()  # the lane finds out for itself
+        if progress is Progress.HELD:
+            self.held_by = [queue for queue, _ in job.route if isinstance(queue, CompetingQueue)]
+            self._worker.wait(self)
+            return False
+        if progress is Progress.ALL:
             self._jobs.popleft()
-            self._count(-job.count(), -job.size, job.route)
+            self._count(-job.count(), -job.size, job.targets)
         if self._has_room is not None and not self.must_wait:
             if not self._has_room.done():
                 self._has_room.set_result(None)
@@ -263,7 +295,25 @@ class Worker:
     def __init__(self) -> None:
         self._lanes: deque[Lane] = deque()
         self._has_work = asyncio.Event()
+        self._waiting: set[asyncio.Task[None]] = set()
         self.bytes = 0
+
+    def wait(self, lane: Lane) -> None:
+        """Lines it up again when those who hold it have room."""
+        task = asyncio.get_running_loop().create_task(self._wait(lane))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _wait(self, lane: Lane) -> None:
+        await wait_for_room(lane.held_by)
+        lane.held_by = []
+        self.line_up(lane)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Tasks that end now."""
+        for task in self._waiting:
+            task.cancel()
+        return list(self._waiting)
 
     def line_up(self, lane: Lane) -> None:
         self._lanes.append(lane)
@@ -295,7 +345,8 @@ class FanOut:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        waiting = [task for worker in self._workers for task in worker.stop()]
+        await asyncio.gather(*self._tasks, *waiting, return_exceptions=True)
 
     def lane(self, vhost: Vhost, publisher: str) -> Lane:
         """A lane of its own for a publisher, at the same worker each time."""

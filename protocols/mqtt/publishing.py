@@ -138,9 +138,8 @@ class Publishing:
     def begin_chunk(self) -> None:
         """Forgets what held for the last chunk: rights that were revoked since."""
         self.pressed.clear()  # by others, before this turn
-        if self.lane is not None and self.lane.pressed:
-            self.pressed += self.lane.pressed
-            self.lane.pressed.clear()
+        if self.lane is not None and self.lane.held_by:
+            self.pressed += self.lane.held_by
         if self._revision != self._auth.revision:
             self._revision = self._auth.revision
             self.topics.clear()

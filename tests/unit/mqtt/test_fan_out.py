@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -10,9 +11,13 @@ from protocols.mqtt import fan_out
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.fan_out import SLICE, WIDE, FanOut
 from protocols.mqtt.packets import Publish, Version
+from queue_core import queues
+from queue_core.backpressure import Backpressure
 from queue_core.message import Message
+from queue_core.queues import EphemeralQueue
 from queue_core.router import Match
 from tests.unit.mqtt.test_runs import TOPICS, Stage
+from tests.unit.protocols.fake_transport import turns
 
 TOPIC = TOPICS[0]
 
@@ -114,4 +119,51 @@ async def test_publishers_take_turns_slice_by_slice() -> None:
         await asyncio.sleep(0)
     assert not second.is_busy
     assert first.is_busy
+    await workers.stop()
+
+
+async def test_what_was_answered_is_not_lost_to_a_subscriber_without_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "EPHEMERAL_MESSAGES", 5)  # that any queue in memory may have
+    stage = with_subscribers(2)
+    slow = next(iter(stage.vhost.queues.values()))
+    assert isinstance(slow, EphemeralQueue)
+    slow.spec = dataclasses.replace(slow.spec, max_length=2)
+    slow.backpressure = Backpressure(slow)
+    slow.cursor.consumers[0].pause()
+    workers = FanOut(1, is_async=True)
+    workers.start()
+    lanes = [workers.lane(stage.vhost, str(number)) for number in range(4)]
+    route = stage.vhost.router.route_topic(TOPIC)
+    for lane in lanes:
+        for number in range(4):
+            lane.hand_over(Message(b"%d" % number, topic=TOPIC), tuple(route), None, 0, ())
+    await turns(50)
+    assert 2 <= slow.counts().ready <= 5
+    assert stage.vhost.house.counters.refused_full == 0
+    assert len(stage.heard()[1]) == 16  # the others have everything
+    assert any(lane.held_by == [slow] for lane in lanes)
+    slow.cursor.consumers[0].resume()
+    await turns(50)
+    assert len(stage.heard()[0]) == 16
+    assert not any(lane.is_busy or lane.held_by or lane.deliveries for lane in lanes)
+    await workers.stop()
+
+
+async def test_workers_stop_while_a_lane_waits_for_a_subscriber() -> None:
+    stage = with_subscribers(1)
+    slow = next(iter(stage.vhost.queues.values()))
+    assert isinstance(slow, EphemeralQueue)
+    slow.spec = dataclasses.replace(slow.spec, max_length=1)
+    slow.backpressure = Backpressure(slow)
+    slow.cursor.consumers[0].pause()
+    workers = FanOut(1, is_async=True)
+    workers.start()
+    lane = workers.lane(stage.vhost, "publisher")
+    route = stage.vhost.router.route_topic(TOPIC)
+    for _ in range(2):
+        lane.hand_over(Message(b"", topic=TOPIC), tuple(route), None, 0, ())
+        await turns(5)
+    assert lane.held_by == [slow]
     await workers.stop()
