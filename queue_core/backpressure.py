@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS: Final = 1.0  # between two looks while somebody waits
 STALL_SECONDS: Final = 30.0  # below the keep alive of most clients: a publisher that waits lives on
 
 
@@ -74,8 +75,10 @@ class Backpressure:
         try:
             await waiter
         finally:
-            if waiter in self._waiters:
+            if waiter in self._waiters:  # it gave up
                 self._waiters.remove(waiter)
+                if not self._waiters:
+                    self.release()
 
     def on_taken(self) -> None:
         """The consumers took something, or went away."""
@@ -86,7 +89,7 @@ class Backpressure:
             self.release()
 
     def release(self) -> None:
-        """Lets everybody go on who waits."""
+        """Lets everybody go on who waits, and stops looking at the consumers."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -98,17 +101,20 @@ class Backpressure:
     # --- subscribers that take nothing
 
     def _look_later(self) -> None:
-        when = self._moved_at + self._stall_seconds
+        clock = self._queue.house.clock
+        when = min(clock() + LOOK_SECONDS, self._moved_at + self._stall_seconds)
         self._watch = self._queue.house.agenda.at(when, self._look)
 
     def _look(self) -> None:
         self._watch = None
-        if not self._waiters:
+        if self._has_room():  # what was in it has expired, or somebody purged it
+            self.release()
             return
         queue = self._queue
         unsent, now = self._count_unsent(), queue.house.clock()
-        if unsent != self._unsent:  # the peer reads, if slowly
-            self._unsent, self._moved_at = unsent, now
+        if unsent < self._unsent:  # the peer reads, if slowly
+            self._moved_at = now
+        self._unsent = unsent
         if now >= self._moved_at + self._stall_seconds:
             self._end_consumers()
             self.release()

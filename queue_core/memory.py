@@ -78,6 +78,9 @@ class Holder(Protocol):
     def received_bytes(self) -> int:
         """What has come of unfinished messages."""
 
+    def is_read(self) -> bool:
+        """Whether what the peer sends is taken. It cannot go on with a message while it is not."""
+
     def unsent_bytes(self) -> int:
         """What the peer has not taken."""
 
@@ -175,7 +178,8 @@ class Holding:
     def lateness(self, settings: MemorySettings) -> str:
         """Why this connection has had its time; empty while it has not."""
         now, received = self._memory.now, self.holder.received_bytes()
-        if received - self._received >= SMALL or self.wanted or not self.partial:
+        has_moved = received - self._received >= SMALL
+        if has_moved or self.wanted or not self.partial or not self.holder.is_read():
             self._received, self._moved_at = received, now
         elif now - self._moved_at >= settings.partial_timeout:
             return "partial"

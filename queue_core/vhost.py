@@ -328,6 +328,8 @@ class Vhost:
             queue.end_cursors(lambda cursor: cursor.end(reason))
         else:
             queue.cursor.end(reason)
+            if queue.backpressure is not None:
+                queue.backpressure.release()
             if queue.window is not None:
                 queue.window.clear()
         for name in removal.unused_exchanges:

@@ -118,6 +118,8 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
         self._share.close()
         self._gate.close()
+        if self._waiting is not None:
+            self._waiting.cancel()  # no subscriber is to end for a publisher that is gone
         self._output.is_blocked = True
         self._machine.each_channel(Channel.pause)
         if self._running is None:
@@ -311,6 +313,9 @@ class Connection(asyncio.Protocol):
 
     def received_bytes(self) -> int:
         return self._machine.arrivals.size
+
+    def is_read(self) -> bool:
+        return self._gate.is_open
 
     def unsent_bytes(self) -> int:
         return 0 if self._is_lost else self._transport.get_write_buffer_size()

@@ -122,6 +122,8 @@ class Connection(asyncio.Protocol):
         self._share.close()
         self._gate.close()
         self._late.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()  # no subscriber is to end for a publisher that is gone
         if self._ticking is not None:
             self._ticking.cancel()
         if self._machine is not None:
@@ -392,6 +394,9 @@ class Connection(asyncio.Protocol):
 
     def received_bytes(self) -> int:
         return 0 if self._machine is None else self._machine.partial_bytes
+
+    def is_read(self) -> bool:
+        return self._gate.is_open
 
     def unsent_bytes(self) -> int:
         return 0 if self._is_lost else self._transport.get_write_buffer_size()

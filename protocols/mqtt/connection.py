@@ -9,38 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.mqtt.broker import Broker, Services, broker_of
-from protocols.mqtt.client import ROOM_FOR_REASONS, Client
+from protocols.mqtt.client import Client
 from protocols.mqtt.codec import decode, needed_for, split
-from protocols.mqtt.connect_codec import version_of
 from protocols.mqtt.encoder import encode
-from protocols.mqtt.follow_ups import MOST_FOLLOW_UPS, FollowUps
+from protocols.mqtt.follow_ups import FollowUps
 from protocols.mqtt.handshake import Accepted, Opening, Refused
+from protocols.mqtt.held_input import MOST_HELD_BYTES, HeldInput
 from protocols.mqtt.hot import take_hot
+from protocols.mqtt.last_words import last_words
 from protocols.mqtt.login import ByMethod, LoginRefused
 from protocols.mqtt.machine import RECEIVED, State, step
-from protocols.mqtt.mistakes import mistake
-from protocols.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet, Version
-from protocols.mqtt.property_set import NO_PROPERTIES, PacketType, PropertySet
-from protocols.mqtt.reasons import (
-    PASSING_TROUBLE,
-    RETURN_CODES,
-    MqttError,
-    ReasonCode,
-    connack_reason,
-    disconnect_reason,
-    violation,
-)
+from protocols.mqtt.mistakes import mistake, named_version
+from protocols.mqtt.obstacles import obstacle
+from protocols.mqtt.packets import Auth, ConnAck, Connect, Packet, Version
+from protocols.mqtt.property_set import PacketType
+from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.mqtt.settings import Settings
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.auth import Identity, Peer
-from queue_core.backpressure import wait_for_room
 from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
@@ -51,7 +44,6 @@ LINGER: Final = 5.0  # seconds for the peer to take the last bytes
 MANY_PARTS: Final = 64
 MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, before it is let in
 HEARD_BYTES: Final = 16 * 1024  # of a packet under way, that count as much as a whole one
-SUBSCRIPTIONS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 
 
 class Connection(asyncio.Protocol):
@@ -65,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_follow_ups",
         "_gate",
         "_heard",
+        "_held",
         "_identity",
         "_is_busy",
         "_is_flushing",
@@ -83,6 +76,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_unheard",
         "_version",
+        "_waiting",
         "has_parted",
         "out",
     )
@@ -108,6 +102,8 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
         self._is_busy = False
+        self._held: HeldInput | None = None  # while subscribers of what it published are behind
+        self._waiting: asyncio.Task[Any] | None = None  # for them
         self._follow_ups = FollowUps(self._broker.spawn)
         self._gate: ReadGate
         self._is_writable = True
@@ -123,9 +119,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
-        transport = self._transport
-        self._gate = ReadGate(transport, lambda: self._share.wait(self._go_on))
-        transport.set_write_buffer_limits(high=self._broker.settings.write_buffer_bytes)
+        self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
+        self._transport.set_write_buffer_limits(high=self._broker.settings.write_buffer_bytes)
         self._broker.connections.add(self)
         self._heard = self._loop.time()
         self._timer = self._loop.call_later(
@@ -137,6 +132,11 @@ class Connection(asyncio.Protocol):
         self._unheard += len(data)
         if self._unheard >= HEARD_BYTES:
             self._hear()
+        if self._held is not None:
+            self._held.add(data)
+            if not self._gate.is_shut_for(BACKLOG):
+                self._let_acknowledgements_pass(self._held)
+            return
         is_busy = self._is_busy or self._gate.is_shut_for(BACKLOG)
         if is_busy or self._parts:
             self._parts.append(data)
@@ -150,8 +150,7 @@ class Connection(asyncio.Protocol):
         self._take(data)
 
     def _hear(self) -> None:
-        """Counts as a sign of life: a whole packet [MQTT-3.1.2-22], or a good piece of one that is
-        under way. Single bytes are none."""
+        """A whole packet [MQTT-3.1.2-22], or a good piece of one, is a sign of life."""
         self._heard = self._loop.time()
         self._unheard = 0
 
@@ -167,12 +166,10 @@ class Connection(asyncio.Protocol):
         self._broker.services.auth.let_go(self)
         self._share.close()
         self._gate.close()
-        self._parts = []
+        self._drop_input()
         self.out.clear()
         self._memory.end()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._watch(0)
         if self._client is not None:
             self._client.end(is_clean=False)
 
@@ -202,12 +199,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             position = self._parse(data)
-        except MqttError as error:
-            self._on_violation(error, data)
-            return
-        except Exception:
-            log.exception("a bug: this connection ends")
-            self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        except Exception as error:
+            self._end_by(error, data)
             return
         finally:
             self._share.end()
@@ -226,6 +219,10 @@ class Connection(asyncio.Protocol):
         else:
             self._size = self._needed = 0
             self._memory.expect(0)
+        if self._held is not None:
+            parts, self._parts = self._parts, []
+            self._held.add(b"".join(parts))
+            self._let_acknowledgements_pass(self._held)
 
     def _parse(self, data: bytes) -> int:
         position, size, is_over = 0, len(data), False
@@ -248,7 +245,7 @@ class Connection(asyncio.Protocol):
             frame = split(data, position, self._limit)
             if frame is None:
                 break
-            if self._follow_ups and not self._may_overtake(frame.head):
+            if self._follow_ups and not self._follow_ups.may_overtake(frame.head):
                 self.defer(self._follow_ups.done())
                 break
             packet = decode(frame.head, data[frame.start : frame.end], self._version)
@@ -278,40 +275,66 @@ class Connection(asyncio.Protocol):
         """What has come already has its turn, unless something else is in the way by now."""
         if self._state is State.CLOSED or self._gate.is_held:
             return
-        parts, self._parts = self._parts, []
-        self._take(b"".join(parts))
+        if self._held is not None:
+            self._let_acknowledgements_pass(self._held)
+        else:
+            parts, self._parts = self._parts, []
+            self._take(b"".join(parts))
+
+    def _let_acknowledgements_pass(self, held: HeldInput) -> None:
+        """Takes them out of what waits, as far as a slice of the loop's time goes."""
+        assert self._client is not None
+        if not self._share.begin():
+            self._gate.shut(BACKLOG)
+            return
+        before = held.packets
+        try:
+            is_all = held.pass_on(self._client, self._version, self._limit, self._share)
+        except Exception as error:
+            self._end_by(error)
+            return
+        finally:
+            self._share.end()
+        if held.packets != before:
+            self._hear()
+        if not is_all:
+            self._gate.shut(BACKLOG)
+            return
+        self._memory.expect(max(self._needed, held.size))
+        if held.size > MOST_HELD_BYTES:
+            self._gate.shut(BUSY)
+        self._read_on(BACKLOG)
+
+    def _end_by(self, error: Exception, data: bytes = b"") -> None:
+        """What came, in `data`, is against the protocol, or brought a bug to light."""
+        if isinstance(error, MqttError):
+            self._on_violation(error, data)
+        else:
+            log.error("a bug: this connection ends", exc_info=error)
+            self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
 
     def _receive_early(self, packet: Packet) -> None:
         """Before CONNACK."""
         if isinstance(packet, Connect):
             self._version = packet.version
             self._connect = replace(packet, password=None, will=None)  # nobody needs them again
+        if isinstance(packet, Connect | Auth):
             self.defer(self._open(packet))
-        elif isinstance(packet, Auth):
-            self.defer(self._go_on_opening(packet))
         else:  # DISCONNECT of a client that does not like our AUTH
             self.close()
 
     def _hold_back_if_needed(self, client: Client, submitted: int) -> None:
-        """The disk, the workers or the client itself is behind: it is not read until they are
-        not. The disk holds up nobody who has brought nothing for it."""
+        """Who has brought more than others can take is not read until they can."""
         if self._is_busy:
             return
-        writer = client.publishing.vhost.writer
-        if client.publishing.pressed:
-            pressed = list(client.publishing.pressed)
-            self._broker.counters.held_publishers += 1
-            self.defer(wait_for_room(pressed))
-        elif writer.is_congested and writer.submitted != submitted:
-            self.defer(writer.uncongested())
-        elif (lane := client.publishing.lane) is not None and lane.must_wait:
-            self.defer(lane.room())
-        elif client.publishing.inbound.is_long:
-            self.defer(client.publishing.vhost.writer.flushed())
-        elif (laggard := client.publishing.laggard()) is not None:
-            self.defer(laggard.catch_up())
-        else:
+        found = obstacle(client.publishing, submitted)
+        if found is None:
             self.hold_back_if_unread()
+        elif found.is_subscriber:
+            self._broker.counters.held_publishers += found.is_full_queue
+            self._wait(found.wait)
+        else:
+            self.defer(found.wait())
 
     def hold_back_if_unread(self) -> None:
         """Who does not take our answers is not asked for more to be answered."""
@@ -330,28 +353,39 @@ class Connection(asyncio.Protocol):
     def received_bytes(self) -> int:
         return self._size
 
-    def unsent_bytes(self) -> int:
+    def is_read(self) -> bool:
+        return self._gate.is_open and not self._is_busy
+
+    def unsent(self) -> int:
+        """Bytes that the client's socket has not taken yet."""
         return self._transport.get_write_buffer_size()
 
+    unsent_bytes = unsent
+
     def relieve(self, reason: str) -> None:
-        self._parts = []
         self.fail(ReasonCode.QUOTA_EXCEEDED, reason)
 
     def defer(self, work: Coroutine[Any, Any, None]) -> None:
         self._is_busy = True
         self._gate.shut(BUSY)
-        self._broker.spawn(self._run(work))
+        self._broker.spawn(self._run(lambda: work))
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Handles nothing but acknowledgements until the subscribers have room again."""
+        self._is_busy = True
+        self._held = HeldInput()
+        self._waiting = self._broker.spawn(self._run(work))
 
     def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
         self._follow_ups.add(self._attempt(work))
 
-    def _may_overtake(self, head: int) -> bool:
-        """Subscriptions act in the order in which they arrive, whatever the disk does meanwhile."""
-        return head >> 4 in SUBSCRIPTIONS and len(self._follow_ups) < MOST_FOLLOW_UPS
-
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        await self._attempt(work)
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await self._attempt(work())
         self._is_busy = False
+        held, self._held = self._held, None
+        if held is not None and held.size:
+            self._parts = [held.rest()]
+            self._size = held.size
         if self._parts:
             self._gate.shut(BACKLOG)
         self._read_on(BUSY)
@@ -361,9 +395,8 @@ class Connection(asyncio.Protocol):
             await work
         except MqttError as error:
             self.fail(error.reason, str(error), is_said=isinstance(error, LoginRefused))
-        except Exception:
-            log.exception("a bug: this connection ends")
-            self.fail(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        except Exception as error:
+            self._end_by(error)
 
     def _read_on(self, reason: int) -> None:
         """One reason not to read is gone."""
@@ -372,29 +405,22 @@ class Connection(asyncio.Protocol):
 
     # --- CONNECT
 
-    async def _open(self, connect: Connect) -> None:
-        peer = Peer.described_by(self._transport.get_extra_info)
+    async def _open(self, packet: Connect | Auth) -> None:
+        """One step of it: CONNECT, or an AUTH that its method asked for."""
         try:
-            self._opening = Opening(self._broker, self, connect, peer)
-            answer = await self._opening.begin()
+            if isinstance(packet, Connect):
+                peer = Peer.described_by(self._transport.get_extra_info)
+                self._opening = Opening(self._broker, self, packet, peer)
+                answer = await self._opening.begin()
+            else:
+                assert self._opening is not None
+                answer = await self._opening.go_on(packet)
         except Refused as refused:
-            self._refuse(refused)
+            self._opening = None
+            self._broker.counters.refused_connections += 1
+            self.fail(refused.reason, str(refused), is_said=refused.is_said)
             return
         await self._answer_opening(answer)
-
-    async def _go_on_opening(self, packet: Auth) -> None:
-        assert self._opening is not None
-        try:
-            answer = await self._opening.go_on(packet)
-        except Refused as refused:
-            self._refuse(refused)
-            return
-        await self._answer_opening(answer)
-
-    def _refuse(self, refused: Refused) -> None:
-        self._opening = None
-        self._broker.counters.refused_connections += 1
-        self.fail(refused.reason, str(refused), is_said=refused.is_said)
 
     async def _answer_opening(self, answer: Accepted | Auth) -> None:
         if isinstance(answer, Auth):
@@ -430,7 +456,8 @@ class Connection(asyncio.Protocol):
         self._send_auth(await self._by_method.again(packet, self._identity))
 
     def _send_auth(self, packet: Auth) -> None:
-        if not self._fits(packet):
+        most = self._asked_size()
+        if most is not None and len(encode(packet, self._version)) > most:  # [MQTT-3.1.2-24]
             raise MqttError(ReasonCode.PACKET_TOO_LARGE, "an AUTH does not fit into a packet")
         self._send(packet)
 
@@ -463,10 +490,6 @@ class Connection(asyncio.Protocol):
 
     # --- output
 
-    def unsent(self) -> int:
-        """Bytes that the client's socket has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
     def flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
@@ -493,11 +516,6 @@ class Connection(asyncio.Protocol):
     def _asked_size(self) -> int | None:
         return None if self._connect is None else self._connect.properties.maximum_packet_size
 
-    def _fits(self, packet: Packet) -> bool:
-        """Into the client's packets [MQTT-3.1.2-24]."""
-        most = self._asked_size()
-        return most is None or len(encode(packet, self._version)) <= most
-
     def _send(self, packet: Packet) -> None:
         if not self.out:
             self.flush_soon()
@@ -514,16 +532,9 @@ class Connection(asyncio.Protocol):
 
     def _refuse_first(self, error: MqttError, data: bytes) -> None:
         """What came first is no good CONNECT. Whoever speaks some MQTT hears why."""
-        try:
-            frame = split(data, 0, MAX_CONNECT)
-        except MqttError:
-            frame = None
-        is_connect = frame is not None and frame.head >> 4 == PacketType.CONNECT
-        named = version_of(data[frame.start : frame.end]) if frame and is_connect else 0
-        self._version = min(named, Version.V5) if named else 0
-        is_known = self._version >= Version.V31
-        has_code = self._version == Version.V5 or error.reason in RETURN_CODES
-        if is_known and has_code:
+        self._version = min(named_version(data, MAX_CONNECT), Version.V5)
+        has_code = self._version >= Version.V31 and error.reason in RETURN_CODES
+        if has_code or self._version == Version.V5:
             self.fail(error.reason, str(error))
         else:
             self._log_end(error.reason, mistake(data) or str(error))
@@ -537,30 +548,13 @@ class Connection(asyncio.Protocol):
         self._log_end(reason, text, is_said=is_said)
         is_new = self._client is None
         if self._version == Version.V5:
-            told, properties = self._last_words(reason, text)
-            self._send_last(
-                ConnAck(False, connack_reason(told), properties)
-                if is_new
-                else Disconnect(disconnect_reason(told), properties)
-            )
+            asked, settings = self._asked_size(), self._broker.settings
+            words = last_words(reason, text, settings, is_new=is_new, asked_size=asked)
+            if words is not None:
+                self._send(words)
         elif is_new and reason in RETURN_CODES:
             self._send(ConnAck(False, RETURN_CODES[reason]))
         self.close()
-
-    def _send_last(self, packet: ConnAck | Disconnect) -> None:
-        """A client may take so little that even this is too much: then the end says it all."""
-        if self._fits(packet):
-            self._send(packet)
-
-    def _last_words(self, reason: ReasonCode, text: str) -> tuple[ReasonCode, PropertySet]:
-        """The code and the properties of a 5.0 goodbye. Whoever this gateway cannot serve now hears
-        of the one that can, where the operator named it (section 4.11)."""
-        if (self._asked_size() or ROOM_FOR_REASONS) < ROOM_FOR_REASONS:  # [MQTT-3.2.2-19]
-            return reason, NO_PROPERTIES
-        reference = self._broker.settings.server_reference if reason in PASSING_TROUBLE else None
-        told = reason if reference is None else ReasonCode.USE_ANOTHER_SERVER
-        words = text[:1024] if self._broker.settings.reason_strings else None
-        return told, PropertySet(reason_string=words, server_reference=reference)
 
     def _log_end(self, reason: ReasonCode, text: str, *, is_said: bool = False) -> None:
         is_usual = is_said or reason is ReasonCode.SESSION_TAKEN_OVER
@@ -570,10 +564,9 @@ class Connection(asyncio.Protocol):
     def who(self) -> str:
         """For the log: by what it can be found."""
         host = Peer.described_by(self._transport.get_extra_info).host
-        if self._client is not None:
-            return f"'{self._client.session.client_id}' at {host}"
-        asked = "" if self._connect is None else self._connect.client_id
-        return f"'{asked[:MOST_OF_A_NAME]}' at {host}" if asked else f"a client at {host}"
+        asked = "" if self._connect is None else self._connect.client_id[:MOST_OF_A_NAME]
+        name = asked if self._client is None else self._client.session.client_id
+        return f"'{name}' at {host}" if name else f"a client at {host}"
 
     def shut_down(self, reason: str) -> None:
         """The gateway says goodbye. Wills stay as they are for a lost connection."""
@@ -588,9 +581,17 @@ class Connection(asyncio.Protocol):
         if self._client is not None and self._state is State.CONNECTED:
             self._client.review()
 
+    def _drop_input(self) -> None:
+        """Nothing more is handled, and no subscriber is waited for: none is to end for it."""
+        self._parts, self._held = [], None
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
     def close(self) -> None:
         """Sends what is to be sent, and no more."""
         self._state = State.CLOSED
+        self._drop_input()
         if self._client is not None:
             self._client.end(is_clean=False)
         self._write()

@@ -1,7 +1,6 @@
 """What is left to do for packets that act already: one after another, in the order they came.
 
-Knows neither packets nor sockets; how much may gather before a client waits is its connection's to
-judge, by `MOST_FOLLOW_UPS`.
+Knows no sockets; what may come before all of it is done, `may_overtake` says.
 """
 
 from __future__ import annotations
@@ -10,7 +9,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from protocols.mqtt.property_set import PacketType
+
 MOST_FOLLOW_UPS: Final = 64  # that a client has going, before its subscriptions wait, too
+SUBSCRIPTIONS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 
 Work = Coroutine[Any, Any, None]
 
@@ -20,13 +22,18 @@ class FollowUps:
 
     __slots__ = ("_spawn", "_waiter", "_works")
 
-    def __init__(self, spawn: Callable[[Work], None]) -> None:
+    def __init__(self, spawn: Callable[[Work], object]) -> None:
         self._spawn = spawn
         self._works: list[Work] = []  # the one under way first
         self._waiter: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._works)
+
+    def may_overtake(self, head: int) -> bool:
+        """Whether a packet with that first byte may act before these are done: subscriptions act in
+        the order in which they arrive, whatever the disk does meanwhile."""
+        return head >> 4 in SUBSCRIPTIONS and len(self._works) < MOST_FOLLOW_UPS
 
     def add(self, work: Work) -> None:
         self._works.append(work)

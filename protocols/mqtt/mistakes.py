@@ -1,8 +1,13 @@
-"""What people send to an MQTT port that is no MQTT, known by its first bytes."""
+"""What people send to an MQTT port that is no MQTT, or no good one, known by its first bytes."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from protocols.mqtt.codec import split
+from protocols.mqtt.connect_codec import version_of
+from protocols.mqtt.property_set import PacketType
+from protocols.mqtt.reasons import MqttError
 
 _MISTAKES: Final = (
     (b"AMQP", "it speaks AMQP: that listener has another port"),
@@ -15,3 +20,14 @@ _MISTAKES: Final = (
 def mistake(start: bytes) -> str | None:
     """What a connection that begins so was meant for; None: it may be MQTT, spoken well or not."""
     return next((words for prefix, words in _MISTAKES if start.startswith(prefix)), None)
+
+
+def named_version(data: bytes, limit: int) -> int:
+    """The version that a CONNECT names, however bad it is; 0: it is none, or names none."""
+    try:
+        frame = split(data, 0, limit)
+    except MqttError:
+        return 0
+    if frame is None or frame.head >> 4 != PacketType.CONNECT:
+        return 0
+    return version_of(data[frame.start : frame.end])

@@ -60,7 +60,7 @@ class RetainedSending:
         retained: Retained,
         sys_topics: SysTopics,
         settings: Settings,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
         fail: Callable[[CoreError], None],
     ) -> None:
         self._session = session

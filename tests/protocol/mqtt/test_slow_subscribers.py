@@ -14,7 +14,15 @@ import aiormq
 import asyncpg
 import pytest
 
-from protocols.mqtt.packets import PubAck, Publish, PubRec
+from protocols.mqtt.packets import (
+    Disconnect,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+)
 from tests.gateway_process import GatewayProcess, running
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
@@ -148,16 +156,63 @@ async def test_a_publisher_waits_while_its_subscriber_acknowledges_nothing(
     assert [(await publisher.find(PubAck)).packet_id for _ in range(sent)][-1] == sent
 
 
-async def test_who_publishes_to_itself_gets_everything_though_it_is_slow(mqtt: Mqtt) -> None:
+async def fill(client: RawClient, topic: str) -> None:
+    """Publishes until its subscriber's window is full, then as much again, for which there is no
+    room."""
+    client.send(*(Publish(topic, b"%d" % i, 1, packet_id=i + 1) for i in range(20)))
+    for _ in range(20):
+        await client.find(PubAck)
+    client.send(*(Publish(topic, b"%d" % i, 1, packet_id=i + 1) for i in range(20, 40)))
+
+
+async def acknowledge_all(client: RawClient, count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        packet = await client.find(Publish)
+        client.send(PubAck(packet.packet_id))
+        found.append(int(packet.payload))
+    return found
+
+
+async def test_who_publishes_to_itself_is_not_kept_from_acknowledging(mqtt: Mqtt) -> None:
     topic = fresh("t")
     client = await mqtt.connected()
     await client.subscribe(topic, 1)
-    client.send(*(Publish(topic, b"%d" % i, 1, packet_id=i + 1) for i in range(20)))
-    received = [(await client.find(Publish)) for _ in range(20)]
-    client.send(*(PubAck(each.packet_id) for each in received))
-    client.send(*(Publish(topic, b"%d" % i, 1, packet_id=i + 1) for i in range(20, 40)))
-    more = [(await client.find(Publish)) for _ in range(20)]
-    assert [int(each.payload) for each in received + more] == list(range(40))
+    await fill(client, topic)
+    assert await acknowledge_all(client, 40) == list(range(40))
+    for _ in range(20):
+        await client.find(PubAck)
+
+
+async def test_clients_that_publish_to_each_other_do_not_wait_for_each_other(mqtt: Mqtt) -> None:
+    topics = [fresh("t"), fresh("t")]
+    clients = [await mqtt.connected(), await mqtt.connected()]
+    for client, topic in zip(clients, topics, strict=True):
+        await client.subscribe(topic, 1)
+    for client, topic in zip(clients, reversed(topics), strict=True):
+        await fill(client, topic)
+    found = await asyncio.gather(*(acknowledge_all(client, 40) for client in clients))
+    assert found == [list(range(40)), list(range(40))]
+
+
+async def test_a_publisher_that_waits_is_told_that_the_gateway_lives(mqtt: Mqtt) -> None:
+    topic = fresh("t")
+    slow, publisher = await mqtt.connected(), await mqtt.connected()
+    await slow.subscribe(topic, 1)
+    await fill(publisher, topic)
+    publisher.send(PingReq())
+    await publisher.find(PingResp)
+    await slow.messages(40)
+
+
+async def test_what_a_client_acknowledges_wrongly_ends_it_though_it_waits(mqtt: Mqtt) -> None:
+    topic = fresh("t")
+    client = await mqtt.connected()
+    await client.subscribe(topic, 1)
+    await fill(client, topic)
+    packet = await client.find(Publish)
+    client.send(PubComp(packet.packet_id))
+    assert (await client.find(Disconnect)).reason == 0x82
 
 
 async def test_a_subscriber_that_takes_nothing_is_disconnected_with_its_reason(

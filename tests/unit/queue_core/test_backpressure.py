@@ -146,3 +146,40 @@ async def test_nobody_waits_for_a_queue_without_consumers() -> None:
     stage.consumer.close()
     stage.queue.on_consumer_gone()
     await wait_for_room([stage.queue])
+
+
+async def test_no_consumer_is_ended_for_a_publisher_that_has_gone() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    gone = await stage.waiting()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    stage.pass_time(STALL - 1)
+    task = await stage.waiting()  # its time begins now
+    stage.pass_time(STALL - 1)
+    assert stage.peer.reasons == []
+    stage.pass_time(1)
+    assert [type(each) for each in stage.peer.reasons] == [ConsumerStalled]
+    await task
+
+
+async def test_no_consumer_is_ended_when_what_waited_for_it_is_gone() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    task = await stage.waiting()
+    stage.queue.cursor.purge()
+    stage.pass_time(1)
+    await task
+    stage.pass_time(STALL)
+    assert stage.peer.reasons == []
+
+
+async def test_more_that_waits_in_a_consumers_socket_is_no_sign_that_it_reads() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    task = await stage.waiting()
+    for _ in range(int(STALL)):
+        stage.peer.unsent += 2  # the answer to a ping
+        stage.pass_time(1)
+    assert [type(each) for each in stage.peer.reasons] == [ConsumerStalled]
+    await task

@@ -33,6 +33,9 @@ class FakeHolder:
     def on_room(self) -> None:
         self._is_read = True
 
+    def is_read(self) -> bool:
+        return self._is_read
+
     def received_bytes(self) -> int:
         return self.received
 
@@ -194,6 +197,20 @@ def test_who_is_not_read_cannot_be_blamed_for_a_message_that_does_not_go_on() ->
         first.received += 5000
         memory.look(1.0 + second)
     assert not waiting.ended
+
+
+def test_who_is_not_read_for_another_reason_is_not_blamed_for_its_message_either() -> None:
+    memory, _ = account()
+    held = FakeHolder(memory)
+    held.holding.expect(10 * MIB)
+    held.on_short()  # as by a database that is away, or a subscriber that is behind
+    for second in range(1, 200):
+        memory.look(1.0 + second)
+    assert not held.ended
+    held.on_room()
+    for second in range(200, 300):
+        memory.look(1.0 + second)
+    assert held.ended == ["an unfinished message has not gone on for 60 s"]
 
 
 # --- transactions
