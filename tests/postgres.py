@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import asyncpg
@@ -53,6 +54,18 @@ def fetch_value(url: str, query: str) -> object:
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, run()).result()
+
+
+@lru_cache
+def server_version(url: str) -> int:
+    return int(str(fetch_value(url, "SHOW server_version_num")))
+
+
+def create_database(server: EmbeddedPostgres, name: str, template: str = "template0") -> None:
+    """Makes a database by copying files: in memory that takes a seventh of the time which the
+    default, copying through the log, takes. PostgreSQL 14 knows no other way."""
+    strategy = " STRATEGY file_copy" if server_version(server.url) >= 150_000 else ""
+    execute(server.url, f"CREATE DATABASE {name} TEMPLATE {template}{strategy}")
 
 
 def database_of(server: EmbeddedPostgres, name: str) -> str:
@@ -106,6 +119,6 @@ def database_template(postgres_server: EmbeddedPostgres) -> str:
 def database_url(postgres_server: EmbeddedPostgres, database_template: str) -> Iterator[str]:
     """A database of the test's own, dropped afterwards."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE {database_template}")
+    create_database(postgres_server, name, database_template)
     yield database_of(postgres_server, name)
     execute(postgres_server.url, f"DROP DATABASE {name} WITH (FORCE)")

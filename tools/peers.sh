@@ -14,6 +14,7 @@ need amqp-publish amqp-tools
 need npm npm
 need cc gcc
 need pgbouncer pgbouncer
+ls /usr/lib/postgresql/*/lib/llvmjit.so >/dev/null 2>&1 || wanted="$wanted postgresql"
 [ -e /usr/include/proton/connection_driver.h ] || wanted="$wanted libqpid-proton11-dev"
 [ -e /usr/include/MQTTAsync.h ] || wanted="$wanted libpaho-mqtt-dev"
 [ -n "$wanted" ] || exit 0

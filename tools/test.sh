@@ -8,7 +8,17 @@ if [ $# -gt 0 ]; then
 fi
 
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+memory=""
+trap 'rm -rf "$logs" ${memory:+"$memory"}' EXIT
+
+# The tests make and drop some two thousand databases. In memory, where there is room for them, that
+# takes minutes less than on a disk, and nothing here outlives the machine. TMPDIR chooses a place.
+room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}')
+if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && [ "${room:-0}" -gt 8388608 ]; then
+    memory=$(mktemp -d /dev/shm/howdah.XXXXXX)
+    chmod 755 "$memory"
+    export TMPDIR="$memory"
+fi
 
 run() {  # run <name> <folders...>
     name=$1

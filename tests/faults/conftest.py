@@ -16,7 +16,7 @@ from queue_core.store import migration
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.gateway_process import GatewayProcess
-from tests.postgres import execute
+from tests.postgres import create_database
 
 _numbers = itertools.count(1)
 
@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
         Path(folder).chmod(0o711)
         made = Server(Path(folder) / "data")
         with made.postgres:
-            execute(made.postgres.url, "CREATE DATABASE migrated TEMPLATE template0")
+            create_database(made.postgres, "migrated")
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, migration.upgrade(made.database("migrated"))).result()
             yield made
@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
 def database(server: Server) -> str:
     """The name of a migrated database of the test's own."""
     name = f"fault_{next(_numbers)}"
-    execute(server.postgres.url, f"CREATE DATABASE {name} TEMPLATE migrated")
+    create_database(server.postgres, name, "migrated")
     return name
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
 from queue_core.store import migration
-from tests.postgres import database_of, execute
+from tests.postgres import create_database, database_of, execute
 from tests.store.managers import House
 
 _numbers = itertools.count(1)
@@ -26,7 +26,7 @@ def migrated_template(postgres_server: EmbeddedPostgres) -> str:
     if postgres_server.port in _templates:
         return _templates[postgres_server.port]
     name = f"template_{os.getpid()}_{next(_numbers)}"  # another folder may want one as well
-    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE template0")
+    create_database(postgres_server, name)
     url = database_of(postgres_server, name)
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, migration.upgrade(url)).result()
@@ -38,7 +38,7 @@ def migrated_template(postgres_server: EmbeddedPostgres) -> str:
 def migrated_url(postgres_server: EmbeddedPostgres, migrated_template: str) -> Iterator[str]:
     """A migrated database of the test's own."""
     name = f"migrated_{os.getpid()}_{next(_numbers)}"
-    execute(postgres_server.url, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    create_database(postgres_server, name, migrated_template)
     yield database_of(postgres_server, name)
     execute(postgres_server.url, f"DROP DATABASE {name} WITH (FORCE)")
 
