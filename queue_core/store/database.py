@@ -29,6 +29,7 @@ from queue_core.store.commands import Commands
 from queue_core.store.complaints import Complaints
 from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
 from queue_core.store.durability import insist_on_commits
+from queue_core.store.fence import READ_COMMITTED
 from queue_core.store.findings import Level
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.losses import QUEUE_IDS, JournalMark, Loss, find_losses, note_losses, summary
@@ -279,6 +280,7 @@ class Database:
 async def _prepare(connection: asyncpg.Connection) -> None:
     await keep_alive(connection)
     await connection.execute(NO_JIT)
+    await connection.execute(READ_COMMITTED)
     await insist_on_commits(connection)
 
 

@@ -17,6 +17,9 @@ from typing import Any, Final
 import asyncpg
 
 FENCE_LOCK: Final = 0x686F7764_6169  # beside the owner's own; howdah.hold() takes it, too
+# The look comes after the lock, and must see what was committed while the lock was waited for: each
+# statement needs its own view, whatever a DBA has made the default.
+READ_COMMITTED: Final = "SET default_transaction_isolation = 'read committed'"
 FENCED: Final = "HW001"  # the SQLSTATE of howdah.hold() where another gateway owns the database
 
 
@@ -50,7 +53,7 @@ async def fenced(
 ) -> AsyncIterator[None]:
     """A transaction behind the fence. BEGIN and the look at the owner are one round trip."""
     try:
-        await connection.execute(f"BEGIN; {fence.check}")
+        await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {fence.check}")
         yield
         await connection.execute("COMMIT")
     except BaseException:

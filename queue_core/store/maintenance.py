@@ -323,22 +323,27 @@ class Maintenance:
         in, and with numbers in reserve. So the end is known when a partition is taken away by
         hand, and its numbers are not given again."""
         changed: dict[int, tuple[int, int]] = {}
+        noted: dict[int, tuple[int, int]] = {}
         for queue_id, queue in self._queues.queues.items():
             tail = queue.log.tail
             newest = max(queue.log.spans, default=0)
             known, reserved = self._ends.get(queue_id, (0, 0))
             if tail and (newest > known or tail > reserved - RESERVE // 2):
                 changed[queue_id] = (tail, max(tail + RESERVE, reserved))
-                self._ends[queue_id] = (newest, changed[queue_id][1])
+                noted[queue_id] = (newest, changed[queue_id][1])
         gone = self._ends.keys() - self._queues.queues.keys()
+        if not gone and not changed:
+            return
+        async with fenced(connection, self._writer.fence):
+            if gone:
+                await connection.execute(FORGET_LOG_ENDS)
+            if changed:
+                await connection.execute(
+                    LOG_ENDS,
+                    list(changed),
+                    [end for end, _ in changed.values()],
+                    [reserved for _, reserved in changed.values()],
+                )
         for queue_id in gone:
             del self._ends[queue_id]
-        if gone:
-            await connection.execute(FORGET_LOG_ENDS)
-        if changed:
-            await connection.execute(
-                LOG_ENDS,
-                list(changed),
-                [noted for noted, _ in changed.values()],
-                [reserved for _, reserved in changed.values()],
-            )
+        self._ends |= noted  # once it is written: else it is tried again

@@ -18,7 +18,7 @@ import asyncpg
 
 from queue_core.errors import StoreUnavailable
 from queue_core.store.durability import insist_on_commits
-from queue_core.store.fence import FENCE_LOCK, Fence
+from queue_core.store.fence import FENCE_LOCK, READ_COMMITTED, Fence
 from queue_core.store.keepalive import keep_alive
 from queue_core.store.plans import NO_JIT
 from queue_core.store.recovery import TornTables
@@ -121,6 +121,7 @@ class Owner:
             await connection.execute(PATIENCE)
             await connection.execute(NO_JIT)
             await connection.execute(PLANS)
+            await connection.execute(READ_COMMITTED)
             await insist_on_commits(connection)
             await self._require_session(connection)
             await self._lock(connection)

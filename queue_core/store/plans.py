@@ -11,11 +11,15 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.store.durability import INSIST
+from queue_core.store.fence import READ_COMMITTED
+
 NO_JIT: Final = "SET jit = off"
 
 
 class PooledConnection(asyncpg.Connection):
-    """Stays so when the pool resets it for the next one; the pool's `init` asks for it first."""
+    """Stays so when the pool resets it for the next one, and commits to the disk; the pool's `init`
+    asks for both first."""
 
     def get_reset_query(self) -> str:
-        return f"{super().get_reset_query()}\n{NO_JIT};"
+        return "\n".join((super().get_reset_query(), f"{NO_JIT};", f"{READ_COMMITTED};", INSIST))

@@ -17,9 +17,10 @@ from queue_core.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
 from queue_core.specs import QueueSpec
 from queue_core.store import session_probe
-from queue_core.store.fence import FENCED, Fence, fenced
+from queue_core.store.fence import FENCE_LOCK, FENCED, Fence, fenced
 from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
 from queue_core.store.session_probe import NoSession
+from queue_core.vhost import Queue
 from tests.store.managers import House, Told
 from tests.store.pooler import PROGRAM, running_pooler
 
@@ -103,6 +104,50 @@ async def test_settlements_and_definitions_look_at_the_fence(
     assert await db.fetchval(rows) == before
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("way", ["one statement", "COPY", "a definition"])
+async def test_what_waits_while_another_gateway_takes_over_is_not_committed_at_any_isolation(
+    migrated_url: str, db: asyncpg.Connection, level: str, way: str
+) -> None:
+    name = migrated_url.rpartition("/")[2]
+    await db.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'")
+    house = await House(migrated_url).open()
+    await house.queue("q")
+    await house.store("q", b"before")
+    lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+    house.manager.on_lost = lost.set_result
+    declared: asyncio.Future[Queue] | None = None
+    async with db.transaction(isolation="read_committed"):
+        await db.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+        if way == "a definition":
+            spec = QueueSpec.parse("other", {})
+            declared = asyncio.ensure_future(house.vhost.declare_queue(spec))
+        else:
+            for message in WAYS[way]:
+                house.vhost.publish(message)
+        await waits_for_a_lock(db)
+        await db.execute(TAKEN)
+    if declared is None:
+        assert isinstance(await asyncio.wait_for(lost, 20), OwnershipLost)
+    else:
+        with pytest.raises(CoreError, match="another gateway has taken over"):
+            await declared
+    assert await db.fetchval("SELECT count(*) FROM howdah.message") == 1
+    assert await db.fetchval("SELECT array_agg(name) FROM howdah.queue") == ["q"]
+    await house.crash()
+
+
+async def waits_for_a_lock(db: asyncpg.Connection) -> None:
+    """Returns when some session of the database waits for an advisory lock."""
+    waiting = """
+        SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+        WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted)
+    """
+    async with asyncio.timeout(20):
+        while not await db.fetchval(waiting):  # noqa: ASYNC110  a lock says nothing
+            await asyncio.sleep(0.01)
+
+
 async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
     migrated_url: str, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,3 +223,19 @@ async def test_a_session_that_commits_without_the_disk_is_put_right(
     assert await again.fetchval("SHOW synchronous_commit") == "on"
     assert "synchronous_commit is off for this login" in caplog.text
     await again.close()
+
+
+async def test_a_pooled_session_commits_to_the_disk_whoever_had_it_before(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    name = migrated_url.rpartition("/")[2]
+    await db.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    await db.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
+    house = await House(migrated_url).open()
+    for _ in range(4):
+        async with house.manager._database._pool.acquire() as connection:
+            assert await connection.fetchval("SHOW synchronous_commit") == "on"
+            assert await connection.fetchval("SHOW default_transaction_isolation") == (
+                "read committed"
+            )
+    await house.close()

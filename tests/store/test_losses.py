@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from queue_core.errors import StoreUnavailable
 from queue_core.store import diagnosis, preflight
 from queue_core.store.findings import Level
 from queue_core.store.recovery import TornTables
@@ -102,3 +103,27 @@ async def test_a_table_that_was_renamed_is_not_told_to_be_migrated(db: asyncpg.C
     (problem,) = await preflight.check(db)
     assert "has lost howdah.outbox" in problem.cause
     assert "howdah migrate does not make it again" in problem.way_out
+
+
+async def test_an_end_that_could_not_be_noted_is_noted_when_it_can_be(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q")
+    await house.store("q", b"1", b"2")
+    await db.execute("ALTER TABLE howdah.log_end RENAME TO elsewhere")
+    with pytest.raises(StoreUnavailable):
+        await house.manager._database.keep_up()
+    await db.execute("ALTER TABLE howdah.elsewhere RENAME TO log_end")
+    await house.manager._database.keep_up()
+    assert await db.fetchval("SELECT noted FROM howdah.log_end") == 2
+
+
+async def test_a_gateway_that_was_replaced_notes_no_ends(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q")
+    await house.store("q", b"1", b"2")
+    await db.execute("UPDATE howdah.gateway SET epoch = epoch + 1")
+    with pytest.raises(StoreUnavailable, match="another gateway has taken over"):
+        await house.manager._database.keep_up()
+    assert await db.fetchval("SELECT count(*) FROM howdah.log_end") == 0
