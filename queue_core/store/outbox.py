@@ -40,25 +40,46 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK: Final = 1000
+CHUNK_BYTES: Final = 16 * 1024 * 1024  # that are read at once, and one message more
 RESCAN: Final = 5.0  # seconds
-ROWS: Final = f"""
-    SELECT o.*, pg_snapshot_xmin(pg_current_snapshot())::text::int8 AS oldest_running,
-           pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next_to_run
-    FROM howdah.outbox o
-    WHERE o.id > $1 AND o.id <> ALL($2::int8[]) AND o.waiting_for IS NULL
-    ORDER BY o.id LIMIT {CHUNK}
-"""
+
+
+def _first_rows(condition: str, columns: str = "") -> str:
+    """The first rows, of which the last may go beyond CHUNK_BYTES. Their sizes are known without
+    reading them: a body lies uncompressed."""
+    return f"""
+        SELECT o.*{columns} FROM (
+            SELECT o.*, s.bytes, sum(s.bytes) OVER (ORDER BY o.id ROWS UNBOUNDED PRECEDING)
+                AS bytes_so_far
+            FROM howdah.outbox o CROSS JOIN LATERAL (
+                SELECT coalesce(octet_length(o.body), 0) + coalesce(pg_column_size(o.headers), 0)
+                    AS bytes
+            ) s
+            WHERE {condition}
+            ORDER BY o.id LIMIT {CHUNK}
+        ) o WHERE o.bytes_so_far - o.bytes < {CHUNK_BYTES} ORDER BY o.id
+    """
+
+
+ROWS: Final = _first_rows(
+    "o.id > $1 AND o.id <> ALL($2::int8[]) AND o.waiting_for IS NULL",
+    ", pg_snapshot_xmin(pg_current_snapshot())::text::int8 AS oldest_running, "
+    "pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next_to_run",
+)
 WAITED_FOR: Final = """
     SELECT DISTINCT o.vhost, unnest(o.waiting_for) AS queue FROM howdah.outbox o
     WHERE o.waiting_for IS NOT NULL
 """
-WAITING: Final = f"""
-    SELECT o.* FROM howdah.outbox o
-    WHERE o.waiting_for IS NOT NULL AND o.waiting_for @> ARRAY[$2::text] AND o.vhost = $1
-    ORDER BY o.id LIMIT {CHUNK}
-"""
+WAITING: Final = _first_rows(
+    "o.waiting_for IS NOT NULL AND o.waiting_for @> ARRAY[$2::text] AND o.vhost = $1"
+)
 
 QueueKey = tuple[str, str]  # vhost and name
+
+
+def _has_more(rows: list[asyncpg.Record]) -> bool:
+    """Whether more rows may be there than were read at once."""
+    return len(rows) >= CHUNK or (bool(rows) and rows[-1]["bytes_so_far"] >= CHUNK_BYTES)
 
 
 def _count_before(rows: list[asyncpg.Record], moment: datetime) -> int:
@@ -108,7 +129,7 @@ class Outbox:
         published = 0
         for command in open_commands:
             before = _count_before(rows, command["requested_at"])
-            if before == len(rows) >= CHUNK:
+            if before == len(rows) and _has_more(rows):
                 break  # what comes next may have been said before it
             if before > published:
                 self._publish_all(rows[published:before])
@@ -189,7 +210,9 @@ class Outbox:
             if vhost is None:
                 raise CoreError(f"vhost '{vhost_name}' does not exist")
             headers = message.properties.header_map
-            route = vhost.router.route(message.exchange, message.routing_key, headers)
+            route = vhost.router.route(
+                message.exchange, message.routing_key, headers, message.hashed_property
+            )
         except CoreError as error:
             log.warning("outbox row %d dropped: %s", outbox_id, error)
             self._counters.unroutable += 1
@@ -266,7 +289,7 @@ class Outbox:
                 self.on_refused([row["id"]], InvalidArgument(str(error)))
                 continue
             entered += 1
-        if len(rows) < CHUNK:
+        if not _has_more(rows):
             self._waited_for.discard(key)
             log.info("queue '%s' has room again: nothing waits for it in the outbox", key[1])
         return entered
