@@ -8,54 +8,57 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from bisect import bisect
-from collections.abc import Collection, Mapping
+from array import array
+from bisect import bisect, bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
+from itertools import chain
+from struct import unpack
 from typing import Final
 
 from queue_core.bindings import Binding, ExchangeRef, Q
-from queue_core.errors import InvalidArgument
+from queue_core.errors import InvalidArgument, LimitExceeded
 from queue_core.exchanges import HASH_HEADER, HASH_PROPERTY, Exchange, ExchangeSpec
 
 POINTS: Final = 40  # on the ring for each unit of weight: two equal queues differ by some percent
 MOST_WEIGHT: Final = 1000
+# Of all bindings of one exchange: 200,000 points, which take 0.1 s to be placed, once, and 1.6 MB.
+MOST_WEIGHT_TOGETHER: Final = 5000
+OWNER_BITS: Final = 20  # of a point, by which its binding is found
+OWNER_MASK: Final = (1 << OWNER_BITS) - 1
 
 
 class ChoosingExchange(Exchange[Q]):
-    """One binding for each message; what changes with the bindings is worked out anew when it is
-    next needed."""
+    """One binding for each message."""
 
-    __slots__ = ("_chosen_from",)
+    __slots__ = ()
+
+    def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:
+        return (self._choose(key, headers),) if self.bindings else ()
+
+    @abstractmethod
+    def _choose(self, key: str, headers: Mapping[str, object]) -> Binding[Q]: ...
+
+
+class OrderedChoice(ChoosingExchange[Q]):
+    """Chooses by a number. The bindings stand in an order that survives a restart, and one that
+    comes or goes is put into its place: the others are not looked at."""
+
+    __slots__ = ("_ordered",)
 
     def __init__(self, spec: ExchangeSpec) -> None:
         super().__init__(spec)
-        self._chosen_from: list[Binding[Q]] | None = None  # in an order that survives a restart
-
-    def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:
-        if not self.bindings:
-            return ()
-        if self._chosen_from is None:
-            self._chosen_from = sorted(self.bindings, key=_place)
-            self._prepare(self._chosen_from)
-        return (self._choose(self._chosen_from, key, headers),)
-
-    @abstractmethod
-    def _choose(
-        self, bindings: list[Binding[Q]], key: str, headers: Mapping[str, object]
-    ) -> Binding[Q]: ...
-
-    def _prepare(self, bindings: list[Binding[Q]]) -> None:
-        """The bindings are others now."""
+        self._ordered: list[Binding[Q]] = []
 
     def _index(self, binding: Binding[Q]) -> None:
-        self._chosen_from = None
+        insort(self._ordered, binding, key=_place)
 
     def _unindex(self, binding: Binding[Q]) -> None:
-        self._chosen_from = None
+        del self._ordered[bisect_left(self._ordered, _place(binding), key=_place)]
 
 
-class RandomExchange(ChoosingExchange[Q]):
+class RandomExchange(OrderedChoice[Q]):
     """By chance. `x-local-random` is the same: all queues are this gateway's."""
 
     __slots__ = ()
@@ -64,33 +67,35 @@ class RandomExchange(ChoosingExchange[Q]):
     def is_constant(self) -> bool:
         return False
 
-    def _choose(
-        self, bindings: list[Binding[Q]], key: str, headers: Mapping[str, object]
-    ) -> Binding[Q]:
-        return random.choice(bindings)
+    def _choose(self, key: str, headers: Mapping[str, object]) -> Binding[Q]:
+        return random.choice(self._ordered)
 
 
-class ModulusHashExchange(ChoosingExchange[Q]):
+class ModulusHashExchange(OrderedChoice[Q]):
     """By the key's hash modulo the number of bindings."""
 
     __slots__ = ()
 
-    def _choose(
-        self, bindings: list[Binding[Q]], key: str, headers: Mapping[str, object]
-    ) -> Binding[Q]:
-        return bindings[stable_hash(key) % len(bindings)]
+    def _choose(self, key: str, headers: Mapping[str, object]) -> Binding[Q]:
+        return self._ordered[stable_hash(key) % len(self._ordered)]
 
 
 class ConsistentHashExchange(ChoosingExchange[Q]):
     """By the place of a hash on a ring, on which each binding has as many points as its weight,
-    the binding's key, says. A binding that comes or goes moves only what falls to it."""
+    the binding's key, says. A binding that comes or goes moves only what falls to it, and the ring
+    is changed when it is next needed, by the points of that binding alone."""
 
-    __slots__ = ("_owners", "_ring")
+    __slots__ = ("_coming", "_free", "_going", "_numbers", "_owners", "_ring", "_weight")
 
     def __init__(self, spec: ExchangeSpec) -> None:
         super().__init__(spec)
-        self._ring: list[int] = []
-        self._owners: list[Binding[Q]] = []
+        self._ring = array("Q")  # points, whose last bits are the number of their binding
+        self._owners: dict[int, Binding[Q]] = {}
+        self._numbers: dict[Binding[Q], int] = {}
+        self._coming: dict[Binding[Q], int] = {}  # with their numbers: not on the ring yet
+        self._going: set[int] = set()  # numbers that are still on the ring
+        self._free: list[int] = []  # numbers that were used, and are not
+        self._weight = 0  # of all bindings
 
     @property
     def reads_headers(self) -> bool:
@@ -101,27 +106,44 @@ class ConsistentHashExchange(ChoosingExchange[Q]):
         name = self.spec.arguments.get(HASH_PROPERTY)
         return None if name is None else str(name)
 
-    def _choose(
-        self, bindings: list[Binding[Q]], key: str, headers: Mapping[str, object]
-    ) -> Binding[Q]:
+    def _choose(self, key: str, headers: Mapping[str, object]) -> Binding[Q]:
         name = self.spec.arguments.get(HASH_HEADER) or self.reads_property
         text = key if name is None else _text(headers.get(str(name)))
-        return self._owners[bisect(self._ring, stable_hash(text)) % len(self._ring)]
+        if self._coming or self._going:
+            self._change_ring()
+        ring = self._ring
+        point = ring[bisect(ring, stable_hash(text)) % len(ring)]
+        return self._owners[point & OWNER_MASK]
 
-    def _prepare(self, bindings: list[Binding[Q]]) -> None:
-        points = sorted(
-            (
-                (stable_hash(f"{_place(binding)}#{number}"), index)
-                for index, binding in enumerate(bindings)
-                for number in range(POINTS * weight_of(binding))
-            )
-        )
-        self._ring = [point for point, _ in points]
-        self._owners = [bindings[index] for _, index in points]
+    def _change_ring(self) -> None:
+        going = self._going
+        stay = (point for point in self._ring if point & OWNER_MASK not in going)
+        came = (_points(binding, number) for binding, number in self._coming.items())
+        self._ring = array("Q", sorted(chain(stay if going else self._ring, *came)))
+        self._free += going
+        self._going = set()
+        self._coming = {}
 
     def _index(self, binding: Binding[Q]) -> None:
-        weight_of(binding)
-        super()._index(binding)
+        weight = weight_of(binding)
+        if self._weight + weight > MOST_WEIGHT_TOGETHER:
+            raise LimitExceeded(
+                f"the queues of exchange '{binding.source}' weigh {self._weight}, and may weigh "
+                f"{MOST_WEIGHT_TOGETHER} together; use smaller weights, only their ratio counts"
+            )
+        self._weight += weight
+        number = self._free.pop() if self._free else len(self._owners) + len(self._going)
+        self._owners[number] = binding
+        self._numbers[binding] = self._coming[binding] = number
+
+    def _unindex(self, binding: Binding[Q]) -> None:
+        self._weight -= weight_of(binding)
+        number = self._numbers.pop(binding)
+        del self._owners[number]
+        if self._coming.pop(binding, None) is None:
+            self._going.add(number)
+        else:
+            self._free.append(number)
 
 
 def weight_of(binding: Binding[Q]) -> int:
@@ -133,6 +155,14 @@ def weight_of(binding: Binding[Q]) -> int:
         f"binding of exchange '{binding.source}': its key '{key[:60]}' is the queue's weight, and "
         f"must be a whole number from 1 to {MOST_WEIGHT}"
     )
+
+
+def _points(binding: Binding[Q], number: int) -> Iterator[int]:
+    """Places of a binding on the ring, eight of one digest, with the binding's number in them."""
+    place = _place(binding).encode(errors="surrogatepass")
+    for each in range(POINTS * weight_of(binding) // 8):
+        for point in unpack(">8Q", blake2b(b"%s#%d" % (place, each)).digest()):
+            yield point & ~OWNER_MASK | number
 
 
 def stable_hash(text: str) -> int:

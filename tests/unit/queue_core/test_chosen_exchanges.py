@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import pytest
 
+from queue_core import chosen_exchanges
 from queue_core.bindings import Binding
-from queue_core.chosen_exchanges import MOST_WEIGHT
-from queue_core.errors import InvalidArgument, NotEquivalent
+from queue_core.chosen_exchanges import MOST_WEIGHT, MOST_WEIGHT_TOGETHER
+from queue_core.errors import InvalidArgument, LimitExceeded, NotEquivalent
 from queue_core.exchange_kinds import make_exchange
 from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec
 from queue_core.message import Message, Properties
@@ -55,7 +56,7 @@ def test_a_key_keeps_its_queue_in_whatever_order_the_queues_were_bound(kind: str
 
 def test_a_hash_does_not_depend_on_the_process() -> None:
     made = bound("x-consistent-hash", "a", "b", "c")
-    assert [taken(made, key) for key in ("k1", "k2", "k3", "k4", "k5")] == list("cbcbb")
+    assert [taken(made, key) for key in ("k1", "k2", "k3", "k4", "k5")] == list("cccba")
 
 
 def test_a_weight_is_a_share() -> None:
@@ -80,6 +81,62 @@ def test_a_weight_is_a_whole_number(key: str) -> None:
     with pytest.raises(InvalidArgument, match=f"from 1 to {MOST_WEIGHT}"):
         made.add(Binding("x", "q", key))
     assert made.is_unused
+
+
+def test_the_weights_of_one_exchange_are_bounded_together_and_room_comes_back() -> None:
+    made = bound("x-consistent-hash")
+    full = [f"q{n}" for n in range(MOST_WEIGHT_TOGETHER // MOST_WEIGHT)]
+    for name in full:
+        made.add(Binding("x", name, str(MOST_WEIGHT)))
+    with pytest.raises(LimitExceeded, match=f"weigh {MOST_WEIGHT_TOGETHER} together"):
+        made.add(Binding("x", "more", "1"))
+    assert len(made.bindings) == len(full)
+    made.remove(Binding("x", full[0], str(MOST_WEIGHT)))
+    made.add(Binding("x", "more", "1"))
+    assert taken(made, "k") in {*full[1:], "more"}
+
+
+@pytest.mark.parametrize("kind", CHOOSING)
+def test_a_binding_that_comes_between_messages_is_put_into_its_place_alone(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a few hundred bindings cost must not grow with their square."""
+    made, calls = bound(kind), Counter[str]()
+
+    def counted(name: str) -> Callable[..., object]:
+        work = getattr(chosen_exchanges, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            calls[name] += 1
+            return work(*arguments, **options)
+
+        return call
+
+    for name in ("_place", "blake2b"):
+        monkeypatch.setattr(chosen_exchanges, name, counted(name))
+    count = 300
+    for number in range(count):
+        made.add(Binding("x", f"q{number}", "1"))
+        made.match("k", NOTHING)
+    for number in range(count):
+        made.remove(Binding("x", f"q{number}", "1"))
+        made.match("k", NOTHING)
+    assert calls.total() < 60 * count
+    assert made.is_unused
+
+
+def test_queues_that_come_and_go_leave_the_ring_as_if_they_had_never_been_there() -> None:
+    made = bound("x-consistent-hash", "a", "b", "c")
+    before = [taken(made, key) for key in KEYS]
+    for name in ("d", "e", "f"):
+        made.add(Binding("x", name, "7"))
+    assert set("def") & {taken(made, key) for key in KEYS}
+    made.remove(Binding("x", "d", "7"))
+    made.add(Binding("x", "g", "2"))  # gone again before any message comes
+    made.remove(Binding("x", "g", "2"))
+    for name in ("e", "f"):
+        made.remove(Binding("x", name, "7"))
+    assert [taken(made, key) for key in KEYS] == before
 
 
 def test_a_header_decides_where_the_exchange_says_so_whatever_the_key() -> None:
