@@ -109,6 +109,24 @@ async def test_a_publisher_goes_on_when_half_of_the_queue_is_free() -> None:
     assert stage.agenda.next_time() is None
 
 
+async def test_the_time_of_a_consumer_begins_with_the_first_of_those_who_wait_now() -> None:
+    stage = Stage()
+    stage.publish(LIMIT + 1)
+    gone = await stage.waiting()
+    gone.cancel()
+    await asyncio.wait([gone])
+    stage.pass_time(STALL - 1)
+    while stage.peer.taken:
+        stage.acknowledge()  # nobody waits, and it takes all there is
+    stage.publish(LIMIT + 1)
+    task = await stage.waiting()
+    stage.pass_time(1)
+    assert stage.peer.reasons == []
+    stage.pass_time(STALL - 1)
+    assert [type(each) for each in stage.peer.reasons] == [ConsumerStalled]
+    await task
+
+
 async def test_a_consumer_that_takes_nothing_is_ended_and_its_publishers_go_on() -> None:
     stage = Stage()
     stage.publish(LIMIT + 1)
