@@ -22,6 +22,7 @@ from queue_core import scram
 from queue_core.auth import (
     ANONYMOUS,
     EXTERNAL,
+    LONGEST_KEPT,
     PLAIN,
     Action,
     Auth,
@@ -161,6 +162,10 @@ class Accounts:
         row has, and nothing once it is gone; whoever the configuration let in goes when a row takes
         that name, or when the configuration would not let it in any more."""
         has_row = identity.name in self.roll.users
+        if identity.is_anonymous and not self.admits_anonymous(is_loopback=True):
+            return (
+                None  # a row says what clients without credentials may do, not that they may come
+            )
         if not identity.is_built_in:
             return self.roll.permissions.get((identity.name, vhost)) if has_row else None
         if has_row or vhost != DEFAULT_VHOST:
@@ -179,6 +184,8 @@ class Accounts:
             for place, name in zip(("{username}", "{vhost}", "{client_id}"), names, strict=False):
                 text = text.replace(place, re.escape(name))
             pattern = _compiled(text)
+            if sum(map(len, names)) > LONGEST_KEPT:
+                return pattern
             if len(self._patterns) >= 10_000:
                 self._patterns.clear()
             self._patterns[key] = pattern

@@ -13,6 +13,7 @@ protocol, a password file or a table; `queue_core.accounts` brings the ones that
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
 import socket
@@ -37,6 +38,7 @@ UNKNOWN_HOST: Final = (
     "an unknown address"  # reset before it was accepted, or a transport that failed
 )
 MOST_KEPT_ANSWERS: Final = 65_536
+LONGEST_KEPT: Final = 1024  # characters of names in an answer that is kept, or of a throttle's key
 REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
 LONGEST_WAIT_SECONDS: Final = 5.0  # of a login after others that failed; a handshake has 10 s
 IPV6_SITE_BITS: Final = 64  # whoever has one IPv6 address has all of its network
@@ -362,7 +364,7 @@ class Auth:
     ) -> T:
         """Checks, after a while where that name has failed too often from that place. Nobody waits
         for failures of another name, or from another place."""
-        key = f"{peer.place} {name}"
+        key = f"{peer.place} {_short(name)}"
         try:
             if not is_guess:
                 return await check()
@@ -453,6 +455,9 @@ class Auth:
         return answer
 
     def _keep(self, answer: bool, identity: Identity, action: Action, resource: Resource) -> None:
+        # A client chooses its id and its topics, up to 64 KiB each: long ones are judged anew.
+        if len(resource.routing_key or "") + len(identity.client_id) > LONGEST_KEPT:
+            return
         if self._kept_answers >= MOST_KEPT_ANSWERS:
             self._forget_answers()
         self._answers.setdefault(identity, {})[action, resource] = answer
@@ -532,3 +537,10 @@ class Auth:
         self.counters.expelled_connections += 1
         log.info("a connection ends: %s", reason)
         guest.expel(reason)
+
+
+def _short(name: str) -> str:
+    """The name, or its digest where it is long: anybody may choose ten thousand of them."""
+    if len(name) <= LONGEST_KEPT:
+        return name
+    return hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=32).hexdigest()

@@ -95,7 +95,9 @@ class CanonicalForm:
         return msgspec.msgpack.encode(_tagged(msgspec.structs.asdict(properties)))
 
     def properties(self, native: bytes) -> Properties:
-        return _decode_canonical(native) if native else NO_PROPERTIES
+        if not native:
+            return NO_PROPERTIES
+        return _decode_canonical(native) if len(native) <= MAX_KEPT_BYTES else _decoded(native)
 
 
 CANONICAL: Final = CanonicalForm()
@@ -121,11 +123,16 @@ def _untagged(code: int, data: memoryview) -> object:
     return UUID(bytes=bytes(data)) if code == _UUID else Decimal(bytes(data).decode())
 
 
-@lru_cache(maxsize=4096)
-def _decode_canonical(native: bytes) -> Properties:
+def _decoded(native: bytes) -> Properties:
     fields: dict[str, Any] = msgspec.msgpack.decode(native, ext_hook=_untagged)
     fields["headers"] = tuple((name, value) for name, value in fields["headers"])
     return Properties(**fields)
+
+
+_decode_canonical: Final = lru_cache(maxsize=4096)(_decoded)
+MAX_KEPT_BYTES: Final = (
+    1024  # of properties whose meaning is kept, for the next ones that are equal
+)
 
 
 class Message:

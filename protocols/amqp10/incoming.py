@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
 
 MAX_PLACES: Final = 1024  # addresses of an anonymous relay that are kept
+MAX_PLACE: Final = 1024  # characters of one
 
 
 class IncomingLink:
@@ -250,6 +251,8 @@ class IncomingLink:
         place = self._places.get(to)
         if place is None or (not place.exchange and place.key not in self._vhost.queues):
             place = relayed_place(self._terms, str(to))
+            if len(to) > MAX_PLACE:
+                return place
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
             self._places[to] = place

@@ -35,6 +35,7 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import ACCEPTED, Published
 from queue_core.queues import EphemeralQueue
+from queue_core.router import MAX_KEPT_KEY
 from queue_core.streams import StreamQueue
 from queue_core.topics import dotted, levels_of
 
@@ -182,7 +183,9 @@ class Publishing:
         records: tuple[Record, ...] = ()
         if packet.retain:
             records = (self._retained.record(self.vhost.name, message, packet.qos),)
-        route = self.vhost.router.route_topic(topic, lambda: message.properties.header_map())
+        route = self.vhost.router.route_topic(
+            topic, lambda: message.properties.header_map(), message.hashed_property
+        )
         self.hand_over(packet, message, route, records)
         self.remember(KnownTopic(topic))
 
@@ -466,7 +469,10 @@ class Publishing:
         self._auth.require(self._identity, Action.WRITE, resource)
 
     def remember(self, known: KnownTopic) -> None:
-        """The next publish to this topic takes the hot path."""
+        """The next publish to this topic takes the hot path. A long one does not: a thousand of
+        64 KiB would be more than a connection may hold."""
+        if len(known.name) > MAX_KEPT_KEY:
+            return
         if len(self.topics) >= self._settings.max_topics_remembered:
             self.topics.clear()
         self.topics[known.name.encode()] = known

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
 from queue_core.message import TOPIC_EXCHANGE
 from queue_core.topics import dotted
 
@@ -68,6 +68,8 @@ class WaitingRights:
         if answer is None:
             right = topic_right(self._vhost, written)
             answer = self._auth.authorize(self._identity, Action.READ, right)
+            if len(written) > LONGEST_KEPT:
+                return answer
             if len(self._answers) >= MOST_KEPT:
                 self._answers.clear()
             self._answers[written] = answer

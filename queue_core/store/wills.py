@@ -105,7 +105,7 @@ def _identity(row: Mapping[str, Any]) -> Identity | None:
         return None
     return Identity(
         name,
-        is_anonymous=name == ANONYMOUS_NAME,
+        is_anonymous=name == ANONYMOUS_NAME and bool(row["is_built_in"]),
         client_id=given_id(row["client_id"]),
         is_built_in=bool(row["is_built_in"]),
     )
