@@ -233,6 +233,8 @@ class FramingTransport(asyncio.Transport):
         return self._inner.get_protocol()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Whoever takes over hears everything: frames that were put off are thrown away."""
+        self._gate.ignore(ALL)
         self._inner.set_protocol(protocol)
 
     def abort(self) -> None:

@@ -215,6 +215,20 @@ async def test_a_chunk_of_websocket_takes_several_turns_and_others_are_served_be
     assert crowded.written == pongs
 
 
+async def test_a_websocket_that_ends_in_the_midst_of_a_chunk_is_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A socket that is closed with something unread in it is reset, and takes last words along."""
+    monkeypatch.setattr(MqttConnection, "is_let_in", True)
+    services: Any = anns_gateway()
+    connection, transport = web(Broker(services, MqttSettings()))
+    connection.data_received(b"".join(map(ping, range(MANY))))
+    assert not transport.is_read
+    connection.shut_down("bye")
+    assert isinstance(transport.protocol, Farewell)
+    assert transport.is_read
+
+
 @pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY])
 async def test_websocket_frames_without_a_payload_are_few_before_the_login(opcode: Opcode) -> None:
     services: Any = anns_gateway()
