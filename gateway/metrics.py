@@ -85,7 +85,7 @@ AMQP_091_COUNTERS: Final = {
     "early_floods": "Connections ended because too much came before the login.",
     "handshake_timeouts": "Connections that were not opened in time.",
     "heartbeat_timeouts": "Connections ended because the client fell silent.",
-    "held_publishers": "Times that a connection was not read: the database was behind.",
+    "held_publishers": "Times that one was not read: the database or a subscriber was behind.",
     "rested_publishers": "Times that one was not read for a moment: a queue in memory grew.",
     "held_readers": "Times that one was not read: it did not read its answers.",
     "returned_messages": "Mandatory messages that no queue took.",
@@ -101,7 +101,7 @@ AMQP_10_COUNTERS: Final = {
     "dropped_transfers": "Messages refused that were sent settled.",
     "early_floods": "Connections ended because too much came before the login.",
     "handshake_timeouts": "Connections that were not opened in time.",
-    "held_publishers": "Times that a connection was not read: the database was behind.",
+    "held_publishers": "Times that one was not read: the database or a subscriber was behind.",
     "held_readers": "Times that one was not read: it did not read its answers.",
     "bugs": "Connections ended by a bug of the gateway; the log has it.",
 }

@@ -33,6 +33,7 @@ class Transaction:
         self._vhost = vhost
         self._publishes: Publishes = []
         self._settlements: Settlements = []
+        self.pressed: list[CompetingQueue] = []  # once committed: queues without room for more
 
     @property
     def size(self) -> int:
@@ -78,6 +79,7 @@ class Transaction:
         ending = _Ending(self._vhost, live, leaving, settlements)
         self._vhost.writer.submit(Unit(appends, ending, 0, moves))
         await ending.done
+        self.pressed = _full(publishes)
         return stranded
 
     async def _originals_stored(self, publishes: Publishes) -> None:
@@ -132,6 +134,17 @@ def _still_routed(publishes: Publishes) -> tuple[Publishes, list[Message]]:
         else:
             stranded.append(message)
     return kept, stranded
+
+
+def _full(publishes: Publishes) -> list[CompetingQueue]:
+    """Queues that hold their publishers, and that these have found full, or filled."""
+    held = {
+        queue: None
+        for _, route in publishes
+        for queue, _ in route
+        if isinstance(queue, CompetingQueue) and queue.backpressure is not None
+    }
+    return [queue for queue in held if queue.backpressure and queue.backpressure.is_full()]
 
 
 def _leaving(settlements: Settlements) -> dict[Delivery, Outcome]:

@@ -225,7 +225,9 @@ class Connection(asyncio.Protocol):
             raise AccessRefused(f"access to vhost '{name}' refused for user '{identity.name}'")
         self._machine.opened(vhost)
         assert self._machine.terms is not None
-        self._machine.terms.transactions.on_change = self._memory.add_transaction
+        transactions = self._machine.terms.transactions
+        transactions.on_change = self._memory.add_transaction
+        transactions.on_pressed = self._hold_for
         if not self._is_lost:
             self._services.auth.let_in(self, identity, name)
         self._timer.cancel()
@@ -263,14 +265,19 @@ class Connection(asyncio.Protocol):
                 self._rest()
             self._memory.hold_if_short()
             if terms is not None and (pressed := terms.vhost.take_pressed()):
-                self._counters.held_publishers += 1
-                self._gate.shut(SUBSCRIBER)
-                self._waiting = self._loop.create_task(self._wait_for_room(pressed))
+                self._hold_for(pressed)
 
     def _forget_pressed(self) -> None:
         """Others may have found queues full before: that is not this client's doing."""
         if self._machine.terms is not None:
             self._machine.terms.vhost.take_pressed()
+
+    def _hold_for(self, queues: list[CompetingQueue]) -> None:
+        """Subscribers of what it published are behind."""
+        if not self._is_lost and not self._gate.is_shut_for(SUBSCRIBER):
+            self._counters.held_publishers += 1
+            self._gate.shut(SUBSCRIBER)
+            self._waiting = self._loop.create_task(self._wait_for_room(queues))
 
     async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
         await wait_for_room(queues)

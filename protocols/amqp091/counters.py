@@ -17,7 +17,7 @@ class Amqp091Counters:
     early_floods: int = 0  # ended, because too much came before the login
     handshake_timeouts: int = 0
     heartbeat_timeouts: int = 0
-    held_publishers: int = 0  # times that a connection was not read, because the database is behind
+    held_publishers: int = 0  # times that one was not read: the database or a subscriber was behind
     rested_publishers: int = 0  # times that one was not read for a moment, because a queue grows
     held_readers: int = 0  # times that one was not read, because it did not read its answers
     returned_messages: int = 0  # mandatory, and routed nowhere

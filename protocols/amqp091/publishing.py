@@ -283,6 +283,7 @@ async def commit(channel: Channel, method: TxCommit) -> None:
     stranded = await work.transaction.commit()
     if channel.work is not work:  # the channel ended meanwhile
         return
+    channel.terms.transactions.press(work.transaction.pressed)
     _begin_again(channel, work)
     lost = {id(message) for message in (*work.unroutable, *stranded)}
     for message, target in work.mandatory:

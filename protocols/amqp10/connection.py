@@ -247,6 +247,7 @@ class Connection(asyncio.Protocol):
             self._schedule,
         )
         machine.on_partial, machine.on_transaction = self._on_partial, self._memory.add_transaction
+        machine.coordinator.on_pressed = self._hold_for
         machine.receive(self._before)
         self._before = b""
         self._advance()
@@ -346,14 +347,19 @@ class Connection(asyncio.Protocol):
             machine.has_published = False
             self._memory.hold_if_short()
         if pressed := machine.vhost.take_pressed():
-            self._counters.held_publishers += 1
-            self._gate.shut(SUBSCRIBER)
-            self._waiting = self._loop.create_task(self._wait_for_room(pressed))
+            self._hold_for(pressed)
 
     def _forget_pressed(self) -> None:
         """Others may have found queues full before: that is not this client's doing."""
         if self._machine is not None and self._machine.is_open:
             self._machine.vhost.take_pressed()
+
+    def _hold_for(self, queues: list[CompetingQueue]) -> None:
+        """Subscribers of what it published are behind."""
+        if not self._is_lost and not self._gate.is_shut_for(SUBSCRIBER):
+            self._counters.held_publishers += 1
+            self._gate.shut(SUBSCRIBER)
+            self._waiting = self._loop.create_task(self._wait_for_room(queues))
 
     async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
         await wait_for_room(queues)

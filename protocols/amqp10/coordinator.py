@@ -6,6 +6,7 @@ rolled back it leaves no trace.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
@@ -25,6 +26,7 @@ from queue_core.consumers import Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.outcomes import FAILED, RELEASED
+from queue_core.queues import CompetingQueue
 from queue_core.ready import ENTRY_OVERHEAD
 from queue_core.transactions import Transaction
 
@@ -57,6 +59,8 @@ class Coordinator:
         self._open: dict[bytes, Work] = {}
         self._size = 0  # bytes in all of them
         self._next = 0
+        # hears which queues have no room for more after a commit
+        self.on_pressed: Callable[[list[CompetingQueue]], None] | None = None
 
     # --- declare and discharge
 
@@ -110,6 +114,8 @@ class Coordinator:
             raise Amqp10Error(ROLLED_BACK, str(error)) from None
         finally:
             self._grow(-work.size)
+        if work.transaction.pressed and self.on_pressed is not None:
+            self.on_pressed(work.transaction.pressed)
 
     def _grow(self, size: int) -> None:
         self._size += size

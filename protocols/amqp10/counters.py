@@ -17,6 +17,6 @@ class Amqp10Counters:
     dropped_transfers: int = 0  # refused, and sent settled: their sender cannot be told
     early_floods: int = 0  # ended, because too much came before the login
     handshake_timeouts: int = 0
-    held_publishers: int = 0  # times that a connection was not read, because the database is behind
+    held_publishers: int = 0  # times that one was not read: the database or a subscriber was behind
     held_readers: int = 0  # times that one was not read, because it did not read its answers
     bugs: int = 0  # that ended a connection

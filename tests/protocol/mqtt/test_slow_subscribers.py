@@ -123,6 +123,29 @@ async def test_a_publisher_over_amqp_0_9_1_waits_for_a_slow_subscriber(
     await connection.close()
 
 
+async def test_who_publishes_in_transactions_waits_for_a_slow_subscriber(
+    mqtt: Mqtt, holding: GatewayProcess
+) -> None:
+    topic = fresh("t")
+    slow = await mqtt.connected()
+    await slow.subscribe(topic, 1)
+    connection = await aiormq.connect(holding.amqp_url())
+    channel = await connection.channel(publisher_confirms=False)
+    await channel.tx_select()
+    properties = aiormq.spec.Basic.Properties(delivery_mode=2)
+    held = holding.metric("howdah_amqp091_held_publishers_total")
+    sent = 0
+    while holding.metric("howdah_amqp091_held_publishers_total") == held:
+        assert sent < 100, "nobody was held"
+        await channel.basic_publish(
+            b"%d" % sent, exchange="amq.topic", routing_key=topic, properties=properties
+        )
+        await channel.tx_commit()
+        sent += 1
+    assert [int(each.payload) for each in await slow.messages(sent)] == list(range(sent))
+    await connection.close()
+
+
 async def test_what_sql_publishes_waits_for_a_slow_subscriber(
     mqtt: Mqtt, holding: GatewayProcess
 ) -> None:
