@@ -42,7 +42,7 @@ from queue_core.errors import (
     QueueNotFound,
     UnsupportedArgument,
 )
-from queue_core.exchanges import ALTERNATE, ExchangeKind, ExchangeSpec
+from queue_core.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.specs import QueueSpec
 
 DEAD_LETTERS: Final = "x-dead-letter-exchange"
@@ -64,10 +64,6 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
                 f"invalid exchange type '{method.type}'; use {', '.join(ExchangeKind)}",
             )
         terms.require(Action.CONFIGURE, "exchange", name)
-        alternate = method.arguments.get(ALTERNATE)
-        if isinstance(alternate, str):
-            _require_every_key(terms, name, method.type)
-            _require_route(terms, alternate, None)
         spec = ExchangeSpec.parse(
             name,
             method.type,
@@ -76,6 +72,9 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
             auto_delete=method.auto_delete,
             internal=method.internal,
         )
+        if spec.alternate is not None:
+            _require_every_key(terms, spec)
+            _require_route(terms, spec.alternate, None)
         if terms.settings.strict:
             spec.require_effect()
         await terms.vhost.declare_exchange(spec)
@@ -98,7 +97,7 @@ async def delete_exchange(channel: Channel, method: ExchangeDelete) -> None:
 async def bind_exchange(channel: Channel, method: ExchangeBind) -> None:
     target = _exchange_ends(channel.terms, method)
     _require_effect(channel.terms, method.source, method.arguments)
-    _require_route(channel.terms, method.destination, _arriving_key(channel.terms, method))
+    _require_route(channel.terms, method.destination, None)
     await channel.vhost.bind(method.source, target, method.routing_key, method.arguments)
     if not method.nowait:
         channel.send(ExchangeBindOk())
@@ -123,9 +122,11 @@ def _exchange_ends(terms: Terms, method: ExchangeBind | ExchangeUnbind) -> Excha
 
 def _require_route(terms: Terms, exchange: str, key: str | None) -> None:
     """Messages will go to that exchange by themselves, with that key, or (None) with whichever they
-    have: as much as to publish them there. What is not declared yet may become a topic exchange."""
+    have: as much as to publish them there. What is not declared yet may become a topic exchange.
+    A binding between exchanges lets pass every key: a message may have others (CC, BCC) beside the
+    one that the binding asks for, and takes them all along."""
     try:
-        is_topic = terms.vhost.router.exchange(exchange).spec.kind is ExchangeKind.TOPIC
+        is_topic = terms.vhost.router.exchange(exchange).spec.is_topic
     except ExchangeNotFound:
         is_topic = True
     if is_topic:
@@ -134,18 +135,9 @@ def _require_route(terms: Terms, exchange: str, key: str | None) -> None:
         terms.require(Action.WRITE, "exchange", exchange)
 
 
-def _require_every_key(terms: Terms, exchange: str, kind: str) -> None:
+def _require_every_key(terms: Terms, spec: ExchangeSpec) -> None:
     """What an exchange cannot route, whatever its key, is read from it by its alternate."""
-    terms.require(Action.READ, "topic" if kind == ExchangeKind.TOPIC else "exchange", exchange)
-
-
-def _arriving_key(terms: Terms, method: ExchangeBind) -> str | None:
-    """The one key that a binding between exchanges lets through; None: there may be several."""
-    kind = terms.vhost.router.exchange(method.source).spec.kind
-    words = set(method.routing_key.split("."))
-    if kind is ExchangeKind.DIRECT or (kind is ExchangeKind.TOPIC and words.isdisjoint("*#")):
-        return method.routing_key
-    return None
+    terms.require(Action.READ, "topic" if spec.is_topic else "exchange", spec.name)
 
 
 def _require_source(terms: Terms, exchange: str, key: str) -> None:

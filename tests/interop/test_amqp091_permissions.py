@@ -62,10 +62,6 @@ ALLOWED: list[object] = [
         id="dead letters with a key that it may write",
     ),
     pytest.param(
-        lambda ch: ch.exchange_bind("amq.topic", "amq.direct", routing_key="sensors.a"),
-        id="lead messages of one key to a topic",
-    ),
-    pytest.param(
         lambda ch: ch.exchange_declare(
             "own-spare", arguments={"alternate-exchange": "own-exchange"}
         ),
@@ -105,6 +101,10 @@ REFUSED: list[object] = [
         id="an alternate exchange with rules",
     ),
     pytest.param(
+        lambda ch: ch.exchange_bind("amq.topic", "amq.direct", routing_key="sensors.a"),
+        id="lead messages with one key, and perhaps others, to a topic",
+    ),
+    pytest.param(
         lambda ch: ch.exchange_bind("amq.topic", "amq.fanout"),
         id="lead messages of any key to a topic",
     ),
@@ -135,3 +135,45 @@ async def test_what_is_not_granted_is_refused_with_403(
     with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
         await act(await connection.channel())
     assert (await (await connection.channel()).queue_declare("own-after")).queue == "own-after"
+
+
+DELAYED_TOPICS: dict[str, FieldValue] = {"x-delayed-type": "topic"}
+DETOURS: list[object] = [
+    pytest.param(lambda ch: ch.exchange_bind("own-delayed", "amq.fanout"), id="binding"),
+    pytest.param(
+        lambda ch: ch.queue_declare(
+            "own-waits", arguments={"x-dead-letter-exchange": "own-delayed"}
+        ),
+        id="dead letters",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_declare("own-a", arguments={"alternate-exchange": "own-delayed"}),
+        id="alternate exchange",
+    ),
+    pytest.param(
+        lambda ch: ch.exchange_declare(
+            "own-read",
+            exchange_type="x-delayed-message",
+            arguments={**DELAYED_TOPICS, "alternate-exchange": "own-exchange"},
+        ),
+        id="alternate exchange of one with rules",
+    ),
+]
+
+
+@pytest.mark.parametrize("act", DETOURS)
+async def test_no_detour_leads_around_the_rules_of_a_delaying_topic_exchange(
+    shared_gateway: GatewayProcess, user: str, connection: AbstractConnection, act: Act
+) -> None:
+    for name in ("own-delayed", "own-read"):
+        rule = ("--topic-exchange", name, "--topic-write", TOPICS, "--topic-read", TOPICS)
+        names = ("--configure", "^own", "--write", "^(own|amq.topic)", "--read", "^(own|amq)")
+        done = shared_gateway.run("user", "grant", user, *names, *rule)
+        assert done.returncode == 0, done.stderr
+    channel = await connection.channel()
+    await channel.exchange_declare("own-exchange")
+    await channel.exchange_declare(
+        "own-delayed", exchange_type="x-delayed-message", arguments=DELAYED_TOPICS
+    )
+    with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
+        await act(channel)
