@@ -24,6 +24,10 @@ class Piece:
             if each is not None:
                 self._masks[each] = self._masks.get(each, self._any) | 1 << i
 
+    @property
+    def has_any(self) -> bool:
+        return self._any != 0
+
     def is_at(self, text: str, start: int) -> bool:
         if not self._any:
             return text.startswith(self._text, start)
@@ -68,6 +72,11 @@ class Like:
             else:
                 pieces[-1].append(None if character == "_" else character)
         self._pieces = [Piece(each) for each in pieces]
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether a piece with `_` is looked for: that takes a step for each character."""
+        return any(piece.has_any for piece in self._pieces[1:-1])
 
     def matches(self, text: str) -> bool:
         first, last = self._pieces[0], self._pieces[-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -20,6 +20,9 @@ from queue_core.message import Message, Value
 MAX_LENGTH: Final = 16_384
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 4096
+MAX_COSTLY: Final = 16  # LIKEs that look at each character of a text
+LONGEST_SEARCHED: Final = 16_384  # characters of a text that such a LIKE looks at
+LONGEST_TEXT: Final = 65_536  # and any other; a longer text is unknown to it
 
 Lookup = Callable[[str], object]
 Evaluate = Callable[[Lookup], object]
@@ -91,21 +94,19 @@ def _alike(left: object, right: object) -> bool:
     return any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, bool, bytes))
 
 
+def _compared(name: str, a: object, b: object) -> bool | None:
+    if a is None or b is None:
+        return None
+    if not _alike(a, b) or (name not in EQUALITIES and not _is_number(a)):
+        return False  # JMS 3.8.1.1: values of other kinds never compare
+    return COMPARISONS[name](a, b)
+
+
 def _compare(name: str, left: Evaluate, right: Evaluate) -> Evaluate:
-    operation = COMPARISONS[name]
-    is_ordering = name not in ("=", "<>", "!=")
-
-    def evaluate(lookup: Lookup) -> object:
-        a, b = left(lookup), right(lookup)
-        if a is None or b is None:
-            return None
-        if not _alike(a, b) or (is_ordering and not _is_number(a)):
-            return False  # JMS 3.8.1.1: values of other kinds never compare
-        return operation(a, b)
-
-    return evaluate
+    return lambda lookup: _compared(name, left(lookup), right(lookup))
 
 
+EQUALITIES: Final = frozenset(("=", "<>", "!="))
 COMPARISONS: Final[dict[str, Callable[[object, object], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -117,19 +118,29 @@ COMPARISONS: Final[dict[str, Callable[[object, object], bool]]] = {
 }
 
 
-def _arithmetic(name: str, left: Evaluate, right: Evaluate) -> Evaluate:
+def _arithmetic(first: Evaluate, others: Sequence[tuple[str, Evaluate]]) -> Evaluate:
+    """From left to right."""
+
     def evaluate(lookup: Lookup) -> object:
-        a, b = left(lookup), right(lookup)
-        if not isinstance(a, int | float) or not isinstance(b, int | float):
-            return None
-        if isinstance(a, bool) or isinstance(b, bool):
-            return None
-        try:
-            return _calculate(name, a, b)
-        except (ZeroDivisionError, OverflowError):
-            return None
+        found = first(lookup)
+        for name, other in others:
+            found = _calculated(name, found, other(lookup))
+            if found is None:
+                return None
+        return found
 
     return evaluate
+
+
+def _calculated(name: str, a: object, b: object) -> object:
+    if not isinstance(a, int | float) or not isinstance(b, int | float):
+        return None
+    if isinstance(a, bool) or isinstance(b, bool):
+        return None
+    try:
+        return _calculate(name, a, b)
+    except (ZeroDivisionError, OverflowError):
+        return None
 
 
 def _calculate(name: str, a: float, b: float) -> object:
@@ -150,24 +161,33 @@ def _bounded(value: float) -> object:
     return value if abs(value) < 1 << 1024 else None
 
 
-def _and(left: Evaluate, right: Evaluate) -> Evaluate:
+def _and(terms: Sequence[Evaluate]) -> Evaluate:
+    """True if all are, false if one is. In a loop: a tree as deep as there are words would be
+    deeper than Python goes."""
+
     def evaluate(lookup: Lookup) -> object:
-        a = _truth(left(lookup))
-        if a is False:
-            return False
-        b = _truth(right(lookup))
-        return False if b is False else None if a is None or b is None else True
+        found: bool | None = True
+        for term in terms:
+            value = _truth(term(lookup))
+            if value is False:
+                return False
+            if value is None:
+                found = None
+        return found
 
     return evaluate
 
 
-def _or(left: Evaluate, right: Evaluate) -> Evaluate:
+def _or(terms: Sequence[Evaluate]) -> Evaluate:
     def evaluate(lookup: Lookup) -> object:
-        a = _truth(left(lookup))
-        if a is True:
-            return True
-        b = _truth(right(lookup))
-        return True if b is True else None if a is None or b is None else False
+        found: bool | None = False
+        for term in terms:
+            value = _truth(term(lookup))
+            if value is True:
+                return True
+            if value is None:
+                found = None
+        return found
 
     return evaluate
 
@@ -193,7 +213,17 @@ def _negative(inner: Evaluate) -> Evaluate:
 
 
 def _between(inner: Evaluate, low: Evaluate, high: Evaluate) -> Evaluate:
-    return _and(_compare(">=", inner, low), _compare("<=", inner, high))
+    """Evaluates `inner` once: twice would be twice as often at each level of a nest of them."""
+
+    def evaluate(lookup: Lookup) -> object:
+        value = inner(lookup)
+        is_above = _compared(">=", value, low(lookup))
+        is_below = _compared("<=", value, high(lookup))
+        if is_above is False or is_below is False:
+            return False
+        return None if is_above is None or is_below is None else True
+
+    return evaluate
 
 
 def _in(inner: Evaluate, values: frozenset[str]) -> Evaluate:
@@ -204,15 +234,14 @@ def _in(inner: Evaluate, values: frozenset[str]) -> Evaluate:
     return evaluate
 
 
-def _like(inner: Evaluate, pattern: str, escape: str) -> Evaluate:
-    try:
-        like = Like(pattern, escape)
-    except ValueError as error:
-        raise SelectorError(str(error)) from None
+def _like(inner: Evaluate, like: Like) -> Evaluate:
+    longest = LONGEST_SEARCHED if like.is_costly else LONGEST_TEXT
 
     def evaluate(lookup: Lookup) -> object:
         value = inner(lookup)
-        return None if value is None else isinstance(value, str) and like.matches(value)
+        if value is None or (isinstance(value, str) and len(value) > longest):
+            return None
+        return isinstance(value, str) and like.matches(value)
 
     return evaluate
 
@@ -226,6 +255,7 @@ class Parser:
         self._position = 0
         self._depth = 0
         self._nodes = 0
+        self._costly = 0  # LIKEs that look at each character of a text
 
     def parse(self) -> Evaluate:
         tree = self._or()
@@ -267,17 +297,17 @@ class Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SelectorError(f"nested deeper than {MAX_DEPTH}; make it simpler")
-        tree = self._and()
+        terms = [self._and()]
         while self._take("keyword", "OR"):
-            tree = _or(tree, self._and())
+            terms.append(self._and())
         self._depth -= 1
-        return tree
+        return terms[0] if len(terms) == 1 else _or(terms)
 
     def _and(self) -> Evaluate:
-        tree = self._not()
+        terms = [self._not()]
         while self._take("keyword", "AND"):
-            tree = _and(tree, self._not())
-        return tree
+            terms.append(self._not())
+        return terms[0] if len(terms) == 1 else _and(terms)
 
     def _not(self) -> Evaluate:
         count = 0
@@ -317,8 +347,18 @@ class Parser:
                 escape = _unquoted(self._need("string"))
                 if len(escape) != 1:
                     raise SelectorError("ESCAPE is followed by one character")
-            return _like(left, pattern, escape)
+            return _like(left, self._pattern(pattern, escape))
         return None
+
+    def _pattern(self, pattern: str, escape: str) -> Like:
+        try:
+            like = Like(pattern, escape)
+        except ValueError as error:
+            raise SelectorError(str(error)) from None
+        self._costly += like.is_costly
+        if self._costly > MAX_COSTLY:
+            raise SelectorError(f"more than {MAX_COSTLY} LIKEs with _ behind a %; make it simpler")
+        return like
 
     def _values(self) -> frozenset[str]:
         self._need("operator", "(")
@@ -329,16 +369,18 @@ class Parser:
         return frozenset(values)
 
     def _sum(self) -> Evaluate:
-        tree = self._product()
+        first = self._product()
+        others: list[tuple[str, Evaluate]] = []
         while (name := self._take("operator", "+", "-")) is not None:
-            tree = _arithmetic(name, tree, self._product())
-        return tree
+            others.append((name, self._product()))
+        return _arithmetic(first, others) if others else first
 
     def _product(self) -> Evaluate:
-        tree = self._factor()
+        first = self._factor()
+        others: list[tuple[str, Evaluate]] = []
         while (name := self._take("operator", "*", "/")) is not None:
-            tree = _arithmetic(name, tree, self._factor())
-        return tree
+            others.append((name, self._factor()))
+        return _arithmetic(first, others) if others else first
 
     def _factor(self) -> Evaluate:
         is_negative = False

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp10.selector import (
+    LONGEST_SEARCHED,
+    LONGEST_TEXT,
     MAX_DEPTH,
     SelectorError,
     compile_selector,
@@ -117,6 +119,44 @@ def test_it_matches(text: str) -> None:
 @pytest.mark.parametrize("text", NOT_TRUE)
 def test_what_is_false_or_unknown_does_not_match(text: str) -> None:
     assert not compile_selector(text).is_true(FACTS.get)
+
+
+LONG = [
+    " OR ".join(["size = 6"] * 600 + ["size = 5"]),
+    " AND ".join(["size = 5"] * 600),
+    "+".join(["1"] * 2000) + " = 2000",
+    "*".join(["1"] * 2000) + " = 1",
+    "(" * (MAX_DEPTH - 1) + "NOT -size BETWEEN 1 AND 2" + ")" * (MAX_DEPTH - 1),
+]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_as_many_terms_as_fit_are_evaluated(text: str) -> None:
+    assert compile_selector(text).is_true(FACTS.get)
+
+
+def test_each_part_of_a_nest_is_evaluated_once() -> None:
+    depth, asked = 24, 0
+
+    def lookup(name: str) -> object:
+        nonlocal asked
+        asked += 1
+        return None
+
+    nest = "(" * depth + "missing BETWEEN 1 AND 2" + ") BETWEEN 1 AND 2" * depth
+    assert not compile_selector(nest).is_true(lookup)
+    assert asked == 1
+
+
+def test_like_does_not_look_through_texts_without_end() -> None:
+    searched = compile_selector("a LIKE '%x_z%'")
+    assert searched.is_true({"a": "-" * 1000 + "xyz"}.get)
+    assert not searched.is_true({"a": "-" * LONGEST_SEARCHED + "xyz"}.get)
+    plain = compile_selector("a LIKE '%xyz'")
+    assert plain.is_true({"a": "-" * LONGEST_SEARCHED + "xyz"}.get)
+    assert not plain.is_true({"a": "-" * LONGEST_TEXT + "xyz"}.get)
+    with pytest.raises(SelectorError, match="LIKE"):
+        compile_selector(" OR ".join(["a LIKE '%x_z%'"] * 17))
 
 
 @pytest.mark.parametrize("text", BROKEN)
