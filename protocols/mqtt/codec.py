@@ -85,6 +85,7 @@ FLAGS: Final[dict[PacketType, int]] = {
     PacketType.UNSUBSCRIBE: 0x02,  # [MQTT-3.10.1-1]
 }
 DUP: Final = 0x08
+MOST_FILTERS: Final = 4096  # of one SUBSCRIBE or UNSUBSCRIBE: some 20 ms in which others wait
 
 
 def decode(head: int, body: bytes, version: int) -> Packet:
@@ -219,9 +220,19 @@ def _decode_subscribe(reader: Reader, flags: int, version: int) -> Packet:
     requests = []
     while reader.left:
         requests.append(_decode_request(reader, version))
+        _check_count(len(requests))
     if not requests:  # [MQTT-3.8.3-2], in 3.1.1 [MQTT-3.8.3-3]
         raise violation("SUBSCRIBE without a filter")
     return Subscribe(packet_id, tuple(requests), properties)
+
+
+def _check_count(filters: int) -> None:
+    """A packet is handled in one piece, however many wait for their turn."""
+    if filters > MOST_FILTERS:
+        raise MqttError(
+            ReasonCode.QUOTA_EXCEEDED,
+            f"more than {MOST_FILTERS} filters in one packet; send several",
+        )
 
 
 def _decode_request(reader: Reader, version: int) -> SubscribeRequest:
@@ -255,6 +266,7 @@ def _decode_unsubscribe(reader: Reader, flags: int, version: int) -> Packet:
     while reader.left:
         filters.append(reader.text())
         check_filter(filters[-1], version)
+        _check_count(len(filters))
     if not filters:  # [MQTT-3.10.3-2]
         raise violation("UNSUBSCRIBE without a filter")
     return Unsubscribe(packet_id, tuple(filters), properties)

@@ -6,6 +6,7 @@ property means is the business of those who read it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -13,10 +14,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from protocols.mqtt import wire
-from protocols.mqtt.reasons import malformed, violation
+from protocols.mqtt.reasons import MqttError, ReasonCode, malformed, violation
 from protocols.mqtt.wire import Reader
 
 UserProperties = tuple[tuple[str, str], ...]
+MOST_PROPERTIES: Final = 1024  # of one packet from a client: some 5 ms in which others wait
 
 
 class PacketType(IntEnum):
@@ -182,7 +184,7 @@ def decode_properties(reader: Reader, packet: PacketType) -> PropertySet:
     stop = reader.position + length
     inner = Reader(reader.data, reader.position, stop)
     reader.position = stop
-    return _decode_all(inner, packet)
+    return _decode_all(inner, packet, MOST_PROPERTIES)
 
 
 def decode_property_bytes(raw: bytes, packet: PacketType) -> PropertySet:
@@ -190,7 +192,8 @@ def decode_property_bytes(raw: bytes, packet: PacketType) -> PropertySet:
     return _decode_all(Reader(raw), packet) if raw else NO_PROPERTIES
 
 
-def _decode_all(reader: Reader, packet: PacketType) -> PropertySet:
+def _decode_all(reader: Reader, packet: PacketType, most: int = sys.maxsize) -> PropertySet:
+    """Raises MqttError. `most`: properties that may come, repeated ones included."""
     found: dict[str, object] = {}
     user: list[tuple[str, str]] = []
     identifiers: list[int] = []
@@ -199,6 +202,11 @@ def _decode_all(reader: Reader, packet: PacketType) -> PropertySet:
         rule = RULES.get(number)
         if rule is None or packet not in rule.packets:
             raise malformed(f"property 0x{number:02X} has no place in {packet.name}")
+        most -= 1
+        if most < 0:
+            raise MqttError(
+                ReasonCode.QUOTA_EXCEEDED, f"{packet.name} with over {MOST_PROPERTIES} properties"
+            )
         value = rule.kind.read(reader)
         if rule.values is not None and value not in rule.values:
             raise violation(f"{rule.field} cannot be {value}")

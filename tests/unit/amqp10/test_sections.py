@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
 from protocols.amqp10.properties import FORM, section
 from protocols.amqp10.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
     FOOTER,
     HEADER,
+    LARGEST_SECTIONS,
+    MOST_BODY_SECTIONS,
     PROPERTIES,
     SEQUENCE,
     VALUE,
@@ -141,3 +144,25 @@ def test_data_sections_of_any_size_come_back(bodies: list[bytes]) -> None:
     if bodies:
         assert parts.body == b"".join(bodies)
     assert written_body(shape_of(parts.native), parts.body) == written
+
+
+@pytest.mark.parametrize("code", [HEADER, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES])
+def test_what_stands_before_the_body_is_not_read_if_it_is_very_large(code: int) -> None:
+    """One message of 14 MB, all of it annotations, held up everybody for seconds."""
+
+    def message(size: int) -> bytes:
+        opening = b"\0\x53" + bytes((code,)) + b"\xd0" + (size - 8).to_bytes(4)
+        return opening + bytes(size - len(opening)) + DATA
+
+    split(message(LARGEST_SECTIONS))
+    with pytest.raises(Amqp10Error) as caught:
+        split(message(LARGEST_SECTIONS + 1))
+    assert caught.value.condition == RESOURCE_LIMIT
+
+
+@pytest.mark.parametrize("one", [DATA, b"\0\x53\x76\x45"], ids=["data", "sequence"])
+def test_a_body_has_so_many_sections_and_no_more(one: bytes) -> None:
+    split(one * MOST_BODY_SECTIONS)
+    with pytest.raises(Amqp10Error) as caught:
+        split(one * (MOST_BODY_SECTIONS + 1))
+    assert caught.value.condition == RESOURCE_LIMIT
