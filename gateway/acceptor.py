@@ -35,6 +35,7 @@ EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class ListenerCounters:
     accept_failures: int = 0
     refused_connections: int = 0
+    displaced_connections: int = 0
     handshake_timeouts: int = 0
 
 
@@ -57,7 +58,7 @@ class Acceptor:
         self._counters = counters
         self._share = share
         self._loop = asyncio.get_running_loop()
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._beginning: dict[asyncio.Task[None], float] = {}  # since when, the oldest first
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -88,9 +89,19 @@ class Acceptor:
         for task in self._beginning:
             task.cancel()
 
+    def oldest(self) -> float | None:
+        """Since when the oldest connection without a protocol is here, by the loop's clock; None:
+        there is none."""
+        return next(iter(self._beginning.values()), None)
+
+    def end_oldest(self) -> None:
+        task = next(iter(self._beginning))
+        del self._beginning[task]
+        task.cancel()
+
     async def wait_closed(self) -> None:
         if self._beginning:
-            await asyncio.wait(self._beginning)
+            await asyncio.wait(list(self._beginning))
 
     # --- accepting
 
@@ -122,7 +133,7 @@ class Acceptor:
         self._pause = self._loop.call_later(PAUSE_SECONDS, self.start)
 
     def _take(self, connection: socket.socket) -> None:
-        refusal = None if self._share is None else self._share.refusal(connection.fileno())
+        refusal = None if self._share is None else self._refusal(self._share, connection)
         if refusal is not None:
             self._counters.refused_connections += 1
             logger.warning("listener %s refuses a connection: %s", self._name, refusal)
@@ -132,8 +143,17 @@ class Acceptor:
         with suppress(OSError):  # its peer may be gone
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = self._loop.create_task(self._begin(connection))
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        self._beginning[task] = self._loop.time()
+        task.add_done_callback(lambda task: self._beginning.pop(task, None))
+
+    def _refusal(self, share: Share, connection: socket.socket) -> str | None:
+        shortage = share.shortage(connection.fileno())
+        full = share.fullness() if shortage is None else None
+        if full is None or not share.displace():
+            return shortage or full
+        self._counters.displaced_connections += 1
+        logger.warning("listener %s ends the oldest connection of its kind: %s", self._name, full)
+        return None
 
     async def _begin(self, connection: socket.socket) -> None:
         """Gives the connection its protocol, after TLS. Of handshakes that fail, `handshakes` says

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from gateway.connections import Connection
+from gateway.connections import Connection, Newcomers
 from protocols.farewell import part
 from queue_core.auth import Peer
 
@@ -38,18 +38,18 @@ class AmqpPort(asyncio.Protocol):
     """Lives until the header is there."""
 
     def __init__(
-        self, protocols: Mapping[bytes, Factory], undecided: set[object] | None = None
+        self, protocols: Mapping[bytes, Factory], undecided: Newcomers | None = None
     ) -> None:
         self._protocols = protocols
-        self._undecided: set[object] = set() if undecided is None else undecided
+        self._undecided: Newcomers = {} if undecided is None else undecided
         self._start = b""
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._undecided.add(self)
         loop = asyncio.get_running_loop()
+        self._undecided[self] = (loop.time(), transport)
         self._timer = loop.call_later(HEADER_SECONDS, self._refuse, "no protocol header in time")
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class AmqpPort(asyncio.Protocol):
             self._refuse(_mistake(self._start))
             return
         self._stop_timer()
-        self._undecided.discard(self)
+        self._undecided.pop(self, None)
         connection = factory()
         self._transport.set_protocol(connection)  # type: ignore[arg-type]
         connection.connection_made(self._transport)
@@ -71,7 +71,7 @@ class AmqpPort(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
-        self._undecided.discard(self)
+        self._undecided.pop(self, None)
 
     def _refuse(self, why: str) -> None:
         """Both standards say: answer with a header that is supported, and close."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
+MOST_LOOKED_AT = 64  # strangers, for one that waits for nothing but its own client
 
 
 class Connection(Protocol):
@@ -27,6 +29,7 @@ class Connection(Protocol):
 
 
 Kind = TypeVar("Kind", bound=type)
+Newcomers = dict[object, tuple[float, asyncio.BaseTransport]]
 
 
 class Connections:
@@ -38,7 +41,10 @@ class Connections:
         self._is_empty.set()
         self.accepted: dict[str, int] = {}
         self.ended = 0
-        self.undecided: set[object] = set()  # have not said yet which protocol they speak
+        # Have not said yet which protocol they speak; and those that have, until it is noticed that
+        # they are let in. Both with the moment at which they came, the oldest first.
+        self.undecided: Newcomers = {}
+        self._newcomers: Newcomers = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -68,14 +74,20 @@ class Connections:
 
     def _add(self, name: str, connection: object, transport: asyncio.BaseTransport) -> None:
         self._open[connection] = (name, transport)
+        self._newcomers[connection] = (asyncio.get_running_loop().time(), transport)
         self._is_empty.clear()
         self.accepted[name] += 1
 
     def _remove(self, connection: object) -> None:
         self._open.pop(connection, None)
+        self._newcomers.pop(connection, None)
         self.ended += 1
         if not self._open:
             self._is_empty.set()
+
+    def strangers(self, is_let_in: Callable[[object], bool]) -> Strangers:
+        """Who is here and not let in."""
+        return Strangers(self.undecided, self._newcomers, is_let_in)
 
     async def drain(self, reason: str, seconds: float = DRAIN_SECONDS) -> None:
         """Everybody says goodbye; who has not gone by then is cut off."""
@@ -89,6 +101,44 @@ class Connections:
             logger.warning("%d connections did not close in time: cut off", len(self._open))
             for _, transport in list(self._open.values()):
                 _cut(transport)
+
+
+class Strangers:
+    """Connections of clients that have not logged in, the oldest first."""
+
+    def __init__(
+        self, undecided: Newcomers, newcomers: Newcomers, is_let_in: Callable[[object], bool]
+    ) -> None:
+        self._undecided = undecided
+        self._newcomers = newcomers
+        self._is_let_in = is_let_in
+
+    def oldest(self) -> float | None:
+        """When the one came that has been here longest, by the loop's clock; None: nobody is. One
+        whose login is being checked is not meant: it does not dawdle."""
+        found = self._find()
+        return None if found is None else found[0]
+
+    def end_oldest(self) -> None:
+        found = self._find()
+        assert found is not None
+        _, book, connection = found
+        _, transport = book.pop(connection)
+        _cut(transport)
+
+    def _find(self) -> tuple[float, Newcomers, object] | None:
+        found = [self._find_in(book) for book in (self._newcomers, self._undecided)]
+        return min((each for each in found if each), key=lambda each: each[0], default=None)
+
+    def _find_in(self, book: Newcomers) -> tuple[float, Newcomers, object] | None:
+        """Each client is found to be let in once: what is forgotten here is not looked at again."""
+        for connection, (since, _) in list(islice(book.items(), MOST_LOOKED_AT)):
+            guest = getattr(connection, "guest", connection)  # a WebSocket carries who logs in
+            if self._is_let_in(guest):
+                del book[connection]
+            elif not getattr(guest, "awaits_us", False):
+                return since, book, connection
+        return None
 
 
 def _say_goodbye(connection: object, reason: str) -> None:

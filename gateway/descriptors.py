@@ -2,15 +2,16 @@
 
 Every connection is one, and so is every connection to PostgreSQL and every file. Some are kept for
 the gateway itself, and strangers and HTTP have a share only, so that clients who are logged in go
-on, and others can log in, whatever is thrown at the listeners.
+on, whatever is thrown at the listeners. Where a share is taken, whoever has dawdled there longest
+gives way to who comes: clients that do what they came for are done by then, and others can log in.
 """
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 MOST_FILES: Final = 1_048_576
 LEAST_RESERVE: Final = 32  # PostgreSQL, files, name resolution
@@ -52,6 +53,25 @@ class Descriptors:
         return max((self.limit - self.reserve) // 2, LEAST_STRANGERS)
 
 
+class Place(Protocol):
+    """Where connections wait, in the order in which they came."""
+
+    def oldest(self) -> float | None:
+        """Since when the first of them is there, by the loop's clock; None: there is none."""
+
+    def end_oldest(self) -> None:
+        """Ends that one. Only where there is one."""
+
+
+def end_oldest(places: Iterable[Place]) -> bool:
+    """Ends the connection that has been in any of the places longest; False: there is none."""
+    taken = [(since, place) for place in places if (since := place.oldest()) is not None]
+    if not taken:
+        return False
+    min(taken, key=lambda each: each[0])[1].end_oldest()
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one listener may take."""
@@ -60,19 +80,24 @@ class Share:
     most: int
     taken: Callable[[], int]  # how many there are, of those that `most` counts
     what: str
+    displace: Callable[[], bool] = lambda: False  # ends the one that is there longest, if any is
 
-    def refusal(self, descriptor: int) -> str | None:
-        """Why a connection with that descriptor is not taken. The system gives the lowest number
-        that is free: as many are in use as the number says."""
+    def shortage(self, descriptor: int) -> str | None:
+        """Why a connection with that descriptor is not taken, whoever gives way. The system gives
+        the lowest number that is free: as many are in use as the number says."""
         limit = self.descriptors.limit
         if descriptor >= limit - self.descriptors.reserve:
             return (
                 f"{descriptor} of {limit} file descriptors are in use, and the others are kept for "
                 "the database: raise the limit (ulimit -n, LimitNOFILE)"
             )
-        if self.taken() >= self.most:
-            return (
-                f"{self.most} {self.what}, as many as {limit} file descriptors allow: raise the "
-                "limit (ulimit -n, LimitNOFILE)"
-            )
         return None
+
+    def fullness(self) -> str | None:
+        """Why there is no room for one more, unless somebody gives way."""
+        if self.taken() < self.most:
+            return None
+        return (
+            f"{self.most} {self.what}, as many as {self.descriptors.limit} file descriptors allow: "
+            "raise the limit (ulimit -n, LimitNOFILE)"
+        )

@@ -56,18 +56,27 @@ OPTIONS: Final[dict[str, Any]] = {
 class HttpConnection(RequestHandler):
     """Ends when its peer takes too long to ask, or to read the answer."""
 
-    def __init__(self, server: web.Server, counters: ListenerCounters) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        counters: ListenerCounters,
+        present: dict[HttpConnection, None] | None = None,
+    ) -> None:
         self._clock = asyncio.get_running_loop()
         super().__init__(server, loop=self._clock, **OPTIONS)
         self._counters = counters
+        self._present = {} if present is None else present
+        self.since = self._clock.time()
         self._unasked: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._present[self] = None
         self._unasked = self._clock.call_later(REQUEST_SECONDS, self._on_unasked)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._present.pop(self, None)
         for timer in (self._unasked, self._unread):
             if timer is not None:
                 timer.cancel()
@@ -82,6 +91,11 @@ class HttpConnection(RequestHandler):
             self._unread.cancel()
             self._unread = None
         super().resume_writing()
+
+    def give_way(self) -> None:
+        """Ends, for somebody who has come since."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def _on_unasked(self) -> None:
         if self._request_count == 0:

@@ -54,12 +54,21 @@ class Management:
         hosts = AllowedHosts(None if config is None else config.allowed_hosts)
         self._app = make_app(manager, connections, counters, metrics_login=asks, hosts=hosts)
         self._counters = listener_counters
-        self._server: web.Server | None = None
+        self._open: dict[HttpConnection, None] = {}  # the oldest first
 
     @property
     def present(self) -> int:
         """Connections that are open."""
-        return 0 if self._server is None else len(self._server.connections)
+        return len(self._open)
+
+    def oldest(self) -> float | None:
+        """Since when the oldest connection is open, by the loop's clock; None: there is none."""
+        return next((each.since for each in self._open), None)
+
+    def end_oldest(self) -> None:
+        connection = next(iter(self._open))
+        del self._open[connection]
+        connection.give_way()
 
     async def open(self, stack: AsyncExitStack) -> ProtocolFactory:
         """What the listener makes connections with, until the stack unwinds."""
@@ -67,8 +76,8 @@ class Management:
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         assert runner.server is not None  # it is, after setup
-        server = self._server = runner.server
-        return lambda: HttpConnection(server, self._counters)
+        server = runner.server
+        return lambda: HttpConnection(server, self._counters, self._open)
 
 
 def make_app(

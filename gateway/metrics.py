@@ -116,6 +116,7 @@ TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log
 LISTENER_COUNTERS: Final = {
     "accept_failures": "Times that the system could not give a connection: descriptors, memory.",
     "refused_connections": "Connections refused: the listener's share of descriptors is taken.",
+    "displaced_connections": "Strangers and HTTP connections that gave way to others.",
     "handshake_timeouts": "TLS handshakes and HTTP requests that took too long.",
 }
 COLLECTOR_COUNTERS: Final = {

@@ -18,7 +18,7 @@ from gateway.collector import CollectorCounters, PlannedCollector, tune_collecto
 from gateway.config import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
-from gateway.descriptors import Descriptors, Share, allow_many_files
+from gateway.descriptors import Descriptors, Share, allow_many_files, end_oldest
 from gateway.handshakes import TlsCounters
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
@@ -150,12 +150,14 @@ def _shares(
     management: Management,
     acceptors: Mapping[str, Acceptor],
 ) -> dict[str, Share]:
-    """Of file descriptors: for HTTP, and for clients that have not logged in yet."""
+    """Of file descriptors: for HTTP, and for clients that have not logged in yet. Handshakes count
+    with those whom they may lead to."""
+
+    def acceptors_of(*, is_http: bool) -> list[Acceptor]:
+        return [each for name, each in acceptors.items() if (name == "management") is is_http]
 
     def beginning(*, is_http: bool) -> int:
-        return sum(
-            each.beginning for name, each in acceptors.items() if (name == "management") is is_http
-        )
+        return sum(each.beginning for each in acceptors_of(is_http=is_http))
 
     def strangers() -> int:
         unnamed = len(connections) + len(connections.undecided) - manager.auth.present
@@ -164,11 +166,22 @@ def _shares(
     def http() -> int:
         return management.present + beginning(is_http=True)
 
+    newcomers = connections.strangers(manager.auth.is_present)
     return {
         "messaging": Share(
-            descriptors, descriptors.for_strangers, strangers, "clients have yet to log in"
+            descriptors,
+            descriptors.for_strangers,
+            strangers,
+            "clients have yet to log in",
+            lambda: end_oldest([newcomers, *acceptors_of(is_http=False)]),
         ),
-        "management": Share(descriptors, descriptors.for_http, http, "HTTP connections are open"),
+        "management": Share(
+            descriptors,
+            descriptors.for_http,
+            http,
+            "HTTP connections are open",
+            lambda: end_oldest([management, *acceptors_of(is_http=True)]),
+        ),
     }
 
 

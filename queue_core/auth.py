@@ -443,6 +443,10 @@ class Auth:
         """Connections that are let in."""
         return len(self._guests)
 
+    def is_present(self, connection: object) -> bool:
+        """Whether that one is let in."""
+        return connection in self._guests
+
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
         """Whether it may do that. Never waits."""
         answers = self._answers.get(identity)

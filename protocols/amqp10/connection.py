@@ -82,6 +82,11 @@ class Connection(asyncio.Protocol):
 
     # --- the transport's calls
 
+    @property
+    def awaits_us(self) -> bool:
+        """Whether the client has asked for something, as to be let in, and gets its answer yet."""
+        return self._running is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         high = min(WRITE_HIGH, self._settings.max_unsent_size)

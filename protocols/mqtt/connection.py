@@ -117,6 +117,11 @@ class Connection(asyncio.Protocol):
 
     # --- asyncio's side
 
+    @property
+    def awaits_us(self) -> bool:
+        """Whether the client has asked for something, as to be let in, and gets its answer yet."""
+        return self._is_busy
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))

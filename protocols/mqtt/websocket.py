@@ -53,6 +53,11 @@ class Connection(asyncio.Protocol):
         self._mqtt: MqttConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def guest(self) -> object:
+        """The connection that logs in: the one inside, once there is one."""
+        return self._mqtt or self
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))

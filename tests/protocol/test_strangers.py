@@ -6,15 +6,17 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from gateway import acceptor, http_connection
-from gateway.acceptor import Acceptor, ListenerCounters, bound_sockets
+from gateway.acceptor import Acceptor, ListenerCounters, ProtocolFactory, bound_sockets
 from gateway.config import Listener, Tls
-from gateway.descriptors import Descriptors, Share
+from gateway.connections import Connections
+from gateway.descriptors import Descriptors, Share, end_oldest
 from gateway.handshakes import TlsCounters
 from gateway.http_connection import HttpConnection
 from gateway.listeners import open_listener
@@ -25,6 +27,8 @@ SECONDS = 30.0
 
 class Kept(asyncio.Protocol):
     """Stays open, and says so."""
+
+    awaits_us = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -64,10 +68,10 @@ async def test_a_tls_handshake_that_does_not_go_on_ends(
 
 @asynccontextmanager
 async def accepting(
-    counters: ListenerCounters, share: Share | None = None
+    counters: ListenerCounters, share: Share | None = None, factory: ProtocolFactory = Kept
 ) -> AsyncIterator[tuple[Acceptor, int]]:
     sockets = await bound_sockets("127.0.0.1", 0)
-    opened = Acceptor("mqtt", sockets, Kept, None, counters, share)
+    opened = Acceptor("mqtt", sockets, factory, None, counters, share)
     opened.start()
     try:
         yield opened, sockets[0].getsockname()[1]
@@ -91,6 +95,71 @@ async def test_one_stranger_too_many_is_turned_away_and_the_next_let_in_when_the
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.readexactly(5) == b"hello"
         writer.close()
+
+
+async def test_the_oldest_stranger_gives_way_to_who_comes_and_nobody_who_is_let_in() -> None:
+    counters, connections, let_in = ListenerCounters(), Connections(), set[object]()
+    strangers = connections.strangers(let_in.__contains__)
+    made: list[Kept] = []
+    kind = connections.tracked("mqtt", Kept)
+
+    def factory() -> asyncio.Protocol:
+        made.append(kind())
+        return made[-1]
+
+    def taken() -> int:
+        return len(connections) - len(let_in)
+
+    share = Share(Descriptors(100_000), 2, taken, "", lambda: end_oldest([strangers]))
+    async with accepting(counters, share, factory) as (_, port):
+        peers = []
+        for number in range(6):
+            peers.append(await asyncio.open_connection("127.0.0.1", port))
+            assert await peers[-1][0].readexactly(5) == b"hello"
+            if number == 0:
+                let_in.add(made[0])
+            made[1 if number else 0].awaits_us = number > 0
+        assert counters.displaced_connections == 3
+        assert counters.refused_connections == 0
+        assert [await said_to(reader) for reader, _ in peers[2:5]] == [b""] * 3
+        assert {made[0], made[1], made[5]} == set(connections._open)
+        made[5].awaits_us = True
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await said_to(reader) == b""  # nobody dawdles: it is for this one to come again
+        assert counters.refused_connections == 1
+        writer.close()
+        for _, writer in peers:
+            writer.close()
+
+
+async def test_a_handshake_that_lasts_gives_way_to_who_comes() -> None:
+    tls = Tls(cert=certificates.SERVER, key=certificates.SERVER_KEY)
+    counters, places = ListenerCounters(), list[Acceptor]()
+    share = Share(
+        Descriptors(100_000),
+        1,
+        lambda: sum(each.beginning for each in places),
+        "",
+        lambda: end_oldest(places),
+    )
+    listener = Listener(host="127.0.0.1", port=0, tls=tls)
+    opened = await open_listener("mqtt", listener, Kept, TlsCounters(), counters, share)
+    places.append(opened)
+    try:
+        port = opened.sockets[0].getsockname()[1]
+        silent, silent_writer = await asyncio.open_connection("127.0.0.1", port)
+        context = ssl.create_default_context(cafile=certificates.AUTHORITY)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname="localhost"
+        )
+        assert await reader.readexactly(5) == b"hello"
+        assert await said_to(silent) == b""
+        assert counters.displaced_connections == 1
+        for each in (writer, silent_writer):
+            each.close()
+    finally:
+        opened.close()
+        await opened.wait_closed()
 
 
 async def test_the_last_descriptors_are_kept_for_the_database() -> None:
@@ -163,7 +232,9 @@ async def test_a_family_of_addresses_that_the_machine_lacks_is_passed_over(
 
 
 @asynccontextmanager
-async def management(counters: ListenerCounters, size: int = 1) -> AsyncIterator[int]:
+async def management(
+    counters: ListenerCounters, size: int = 1, present: dict[HttpConnection, None] | None = None
+) -> AsyncIterator[int]:
     from aiohttp import web
 
     async def answer(request: web.Request) -> web.Response:
@@ -176,13 +247,33 @@ async def management(counters: ListenerCounters, size: int = 1) -> AsyncIterator
     server = runner.server
     assert server is not None
     sockets = await bound_sockets("127.0.0.1", 0)
-    opened = Acceptor("http", sockets, lambda: HttpConnection(server, counters), None, counters)
+    opened = Acceptor(
+        "http", sockets, lambda: HttpConnection(server, counters, present), None, counters
+    )
     opened.start()
     try:
         yield sockets[0].getsockname()[1]
     finally:
         opened.close()
         await runner.cleanup()
+
+
+async def test_an_http_connection_is_known_while_it_is_there_and_can_give_way() -> None:
+    present: dict[HttpConnection, None] = {}
+    async with management(ListenerCounters(), present=present) as port:
+        peers = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            peers.append((reader, writer))
+        oldest, newest = present
+        assert oldest.since <= newest.since
+        oldest.give_way()
+        assert await said_to(peers[0][0]) == b"x"
+        assert list(present) == [newest]
+        for _, writer in peers:
+            writer.close()
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nAccept: "], ids=["nothing", "a part"])
