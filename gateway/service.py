@@ -91,7 +91,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
             if not lost.done():
                 lost.set_exception(error)
 
-        manager.on_lost = stop
+        manager.on_lost(stop)
         require_safe_listeners(config, has_users=manager.auth.accounts.has_users)
         await _listen(config, manager, descriptors, stack)
         tune_collector()

@@ -93,7 +93,8 @@ class Manager:
         self.agenda = Agenda()
         self.counters = Counters()
         self.vhosts: dict[str, Vhost] = {}
-        self.on_lost: Callable[[Exception], None] | None = None  # this gateway must stop
+        self._tell_lost: Callable[[Exception], None] | None = None
+        self._lost: Exception | None = None
         self._policy = policy or LoopbackOnly()
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
@@ -283,9 +284,17 @@ class Manager:
                 if isinstance(queue, EphemeralQueue):
                     yield queue
 
+    def on_lost(self, tell: Callable[[Exception], None]) -> None:
+        """Calls `tell` when this gateway must stop, at once if the writer ended during the start:
+        nobody listened then, and without it nothing is ever stored."""
+        self._tell_lost = tell
+        if self._lost is not None:
+            tell(self._lost)
+
     def _on_lost(self, error: Exception) -> None:
-        if self.on_lost is not None:
-            self.on_lost(error)
+        self._lost = error
+        if self._tell_lost is not None:
+            self._tell_lost(error)
 
     async def close(self) -> None:
         """Writes what is there, and lets the database go. Adapters have ended before."""

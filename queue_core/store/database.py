@@ -267,6 +267,7 @@ class Database:
 
     async def close(self) -> None:
         """Writes what is there, and lets the database go."""
+        self._outbox.close()
         await self.definitions.close()
         for queue in self.queues.queues.values():
             for cursor in queue.log.cursors:

@@ -114,6 +114,11 @@ class Outbox:
         self._waited_for: set[QueueKey] | None = None  # None: not read yet
         self._holding: asyncio.Task[None] | None = None  # until slow subscribers have room
 
+    def close(self) -> None:
+        """Nobody is waited for any more."""
+        if self._holding is not None:
+            self._holding.cancel()
+
     async def drain(
         self, connection: asyncpg.pool.PoolConnectionProxy, now: float, commands: Commands
     ) -> int:

@@ -39,7 +39,7 @@ async def test_what_is_on_its_way_when_another_gateway_has_taken_over_is_not_com
     house: House, db: asyncpg.Connection
 ) -> None:
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-    house.manager.on_lost = lost.set_result
+    house.manager.on_lost(lost.set_result)
     await house.queue("q")
     await house.store("q", b"before")
     await db.execute(TAKEN)  # by whatever way: this gateway still has its session and its lock
@@ -74,7 +74,7 @@ async def test_each_way_of_writing_messages_looks_at_the_fence(
     house: House, db: asyncpg.Connection, way: str
 ) -> None:
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-    house.manager.on_lost = lost.set_result
+    house.manager.on_lost(lost.set_result)
     for name in ("q", "other"):
         await house.vhost.bind("amq.fanout", await house.queue(name))
     await house.store("q", b"first")
@@ -96,7 +96,7 @@ async def test_settlements_and_definitions_look_at_the_fence(
         await house.vhost.declare_queue(QueueSpec.parse("other", {}))
     assert await db.fetchval("SELECT array_agg(name) FROM howdah.queue") == ["q"]
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-    house.manager.on_lost = lost.set_result
+    house.manager.on_lost(lost.set_result)
     rows = "SELECT count(*) FROM howdah.settlement"
     before = await db.fetchval(rows)
     await house.consume("q", ACCEPTED)
@@ -115,7 +115,7 @@ async def test_what_waits_while_another_gateway_takes_over_is_not_committed_at_a
     await house.queue("q")
     await house.store("q", b"before")
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-    house.manager.on_lost = lost.set_result
+    house.manager.on_lost(lost.set_result)
     declared: asyncio.Future[Queue] | None = None
     async with db.transaction(isolation="read_committed"):
         await db.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
