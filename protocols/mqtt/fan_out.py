@@ -84,6 +84,7 @@ def is_held(queue: Queue) -> bool:
     return (
         isinstance(queue, CompetingQueue)
         and queue.backpressure is not None
+        and queue.cursor.ready.count() > 0  # most have nothing: 0.2 us against 0.5
         and queue.backpressure.is_full()
     )
 
