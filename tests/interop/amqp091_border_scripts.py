@@ -139,7 +139,7 @@ WHOLE_FRAMES = [
         f"a body of {size} bytes in a frame",
         [
             Step(QueueDeclare(0, "bf", exclusive=True)),
-            Step(began("bf") + content(size) + frame(BODY, 1, bytes(size))),
+            Step(began("bf") + content(size) + frame(BODY, 1, bytes(size)), breaks=not is_taken),
             *([taken("bf"), Step(BasicConsume(0, "bf", "c", no_ack=True))] if is_taken else []),
             *([Step(began("bf") + content(size) + frame(BODY, 1, bytes(size)))] * is_taken),
         ],
@@ -157,7 +157,7 @@ EMPTY = Script(
         Step(BasicConsume(0, "bz", "c")),
         publish("bz", b""),
         Step(began("bz") + content(3) + frame(BODY, 1, b"") + frame(BODY, 1, b"abc")),
-        Step(began("bz") + content(0) + frame(BODY, 1, b"")),
+        Step(began("bz") + content(0) + frame(BODY, 1, b""), breaks=True),
     ],
 )
 NO_TIME = [
@@ -272,7 +272,9 @@ NOT_EMPTY = Script(
     ],
 )
 BROKEN = [
-    Script(f"broken: {name}", [Step(QueueDeclare(0, "bb", exclusive=True)), Step(data)])
+    Script(
+        f"broken: {name}", [Step(QueueDeclare(0, "bb", exclusive=True)), Step(data, breaks=True)]
+    )
     for name, data in {
         "an unknown frame type": frame(7, 1, b""),
         "a heartbeat on a channel": frame(HEARTBEAT, 1, b""),

@@ -261,7 +261,7 @@ CONSUMING = Script(
         Step(ChannelOpen(), 2, connection=1),
         Step(QueueDelete(0, "c1", if_unused=True), 2, connection=1),
         Step(ChannelOpen(), 3, connection=1),
-        Step(QueueDelete(0, "c1"), 3, connection=1, echoes=True),
+        Step(QueueDelete(0, "c1"), 3, connection=1),
         Step(BasicConsume(0, "no-such", "tag")),
         Step(ChannelOpen(), 4),
         Step(BasicQos(1024, 0), 4),
@@ -519,7 +519,7 @@ RETURNED = Script(
         publish("rt", b"two"),
         Step(BasicConsume(0, "rt", "c")),
         Step(BasicConsume(0, "rt", "d"), connection=1),
-        Step(ConnectionClose(200, "bye"), 0, echoes=True),
+        Step(ConnectionClose(200, "bye"), 0),
         Step(BasicAck(2, multiple=True), connection=1),
         Step(BasicCancel("d"), connection=1),
         Step(QueueDelete(0, "rt"), connection=1),
@@ -544,20 +544,21 @@ TOO_HIGH = Script(
 )
 TWICE = Script("second connection.open", [Step(ConnectionOpen("/"), 0)])
 SERVERS_OWN = Script(
-    "a method that is the server's", [Step(frame(1, 1, bytes.fromhex("00320033")))]
+    "a method that is the server's", [Step(frame(1, 1, bytes.fromhex("00320033")), breaks=True)]
 )
 UNKNOWN = Script(
     "an unknown method",
-    [Step(frame(1, 1, bytes.fromhex("003c03e7")), difference="unknown-methods")],
+    [Step(frame(1, 1, bytes.fromhex("003c03e7")), breaks=True, difference="unknown-methods")],
 )
 NO_CONTENT = Script(
     "a method where content was expected",
-    [Step(BasicPublish(0, "", "k")), Step(QueueDeclare(0, "u2"))],
+    [Step(BasicPublish(0, "", "k"), breaks=True), Step(QueueDeclare(0, "u2"))],
 )
-UNASKED = Script("content that nobody announced", [Step(frame(3, 1, b"body"))])
+UNASKED = Script("content that nobody announced", [Step(frame(3, 1, b"body"), breaks=True)])
 NO_REQUEUE = Script("recover without requeue", [Step(BasicRecover(requeue=False))])
 BAD_END = Script(
-    "a frame with a wrong end", [Step(frame(1, 1, bytes.fromhex("0014000a00"))[:-1] + b"\0")]
+    "a frame with a wrong end",
+    [Step(frame(1, 1, bytes.fromhex("0014000a00"))[:-1] + b"\0", breaks=True)],
 )
 
 SCRIPTS = [
