@@ -13,7 +13,7 @@ from typing import Final
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.frames import METHOD, frame
 from protocols.amqp091.methods import METHODS, Domain, Method
-from protocols.amqp091.tables import decode_table, encode_table
+from protocols.amqp091.tables import decode_table, encode_table, require_few
 
 MAX_SHORT_STRING: Final = 255
 
@@ -116,6 +116,7 @@ def _decode_field(domain: Domain, payload: bytes, position: int) -> tuple[object
     if domain is Domain.SHORT_STR:
         return decode_short_string(payload, position)
     if domain is Domain.TABLE:
+        require_few(payload, position, ReplyCode.NOT_ALLOWED)
         return decode_table(payload, position)
     end = position + 4 + int(_INDEX.unpack_from(payload, position)[0])
     if end > len(payload):

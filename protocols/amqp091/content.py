@@ -18,6 +18,7 @@ from protocols.amqp091.tables import (
     decode_table,
     encode_fields,
     encode_table,
+    require_few,
     split_fields,
     time_of,
 )
@@ -60,15 +61,16 @@ Contents = dict[str, object]
 NOTHING: Final[Mapping[str, object]] = {}
 
 
-def decode_properties(native: bytes) -> Contents:
-    """The properties that are there, by name. Raises 502."""
+def decode_properties(native: bytes, *, is_new: bool = False) -> Contents:
+    """The properties that are there, by name. Raises 502, and 406 where a publisher's new message
+    has more headers than it may."""
     try:
-        return _decode(native)
+        return _decode(native, is_new)
     except (IndexError, StructError, UnicodeDecodeError):
         raise Amqp091Error(ReplyCode.SYNTAX_ERROR, "malformed content header") from None
 
 
-def _decode(native: bytes) -> Contents:
+def _decode(native: bytes, is_new: bool) -> Contents:
     flags = _FLAGS.unpack_from(native)[0]
     if flags & 3:
         raise Amqp091Error(ReplyCode.SYNTAX_ERROR, "a content header with unknown property flags")
@@ -77,6 +79,8 @@ def _decode(native: bytes) -> Contents:
     for name in NAMES:
         if flags & bit:
             if name == "headers":
+                if is_new:
+                    require_few(native, position, ReplyCode.PRECONDITION_FAILED)
                 found[name], position = decode_table(native, position)
             elif name in OCTETS:
                 found[name], position = native[position], position + 1
@@ -200,7 +204,7 @@ class Facts:
     )
 
     def __init__(self, native: bytes) -> None:
-        contents = decode_properties(native)
+        contents = decode_properties(native, is_new=True)
         headers = contents.get("headers") or {}
         assert isinstance(headers, dict)
         self.durable = is_persistent(_mode(contents.get("delivery_mode")))

@@ -17,6 +17,7 @@ from uuid import UUID
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 
 MAX_DEPTH: Final = 32
+MOST_VALUES: Final = 2048  # of one table that comes, nested ones among them
 MAX_NAME_BYTES: Final = 255
 MAX_SCALE: Final = 255
 MAX_WHOLE_DIGITS: Final = 10  # of a decimal that 32 bits may hold
@@ -83,6 +84,44 @@ def time_of(seconds: int) -> datetime | int:
     if _FIRST_SECOND <= seconds <= _LAST_SECOND:
         return datetime.fromtimestamp(seconds, UTC)
     return seconds
+
+
+def require_few(data: bytes, start: int, code: ReplyCode) -> None:
+    """Refuses a table of more values than one turn should read, nested ones among them; `code` says
+    how. What is malformed is left to those who read it."""
+    try:
+        size = int(_LONG.unpack_from(data, start)[0])
+        if size > MOST_VALUES and _is_crowded(data, start + 4, start + 4 + size):
+            raise Amqp091Error(code, f"a table has {MOST_VALUES} values at most; send fewer")
+    except (IndexError, StructError):
+        return
+
+
+def _is_crowded(data: bytes, position: int, end: int) -> bool:
+    inside = [(end, True)]  # where each table or array ends that is being walked, and which it is
+    left = MOST_VALUES
+    while inside:
+        end, is_table = inside[-1]
+        if position >= end:
+            inside.pop()
+            continue
+        left -= 1
+        if left < 0:
+            return True
+        if is_table:
+            position += 1 + data[position]
+        kind = data[position]
+        position += 1
+        if kind in _SIZED:
+            size = int(_LONG.unpack_from(data, position)[0])
+            position += 4
+            if kind in _NESTED:
+                inside.append((position + size, kind == _NESTED[0]))
+            else:
+                position += size
+        else:
+            position += _WIDTHS.get(kind, 0)
+    return False
 
 
 # --- reading
@@ -181,6 +220,13 @@ _NUMBERS: Final = {
 }
 _TIME: Final = Struct(">q")
 _DECIMAL: Final = Struct(">Bi")
+_NESTED: Final = b"FA"
+_SIZED: Final = b"FASx"
+_WIDTHS: Final = {letter: form.size for letter, form in _NUMBERS.items()} | {
+    ord("t"): 1,
+    ord("T"): _TIME.size,
+    ord("D"): _DECIMAL.size,
+}
 
 # --- writing
 

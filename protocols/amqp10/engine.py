@@ -18,7 +18,7 @@ from typing import Any, Final
 from cproton_ffi import ffi, lib
 
 from protocols.amqp10.errors import DECODE_ERROR, Amqp10Error
-from protocols.amqp10.types import Array, Malformed, decode_all, encode
+from protocols.amqp10.types import MOST_VALUES, Array, Malformed, decode_all, encode, is_crowded
 
 Handle = Any  # a pointer of the engine's
 
@@ -530,6 +530,8 @@ def get(data: Handle) -> object:
     passes on what it does not look at, and that may be no value at all."""
     found = encoded(data)
     try:
+        if is_crowded(found):
+            raise Malformed(f"more than {MOST_VALUES} values")
         return decode_all(found) if found else None
     except Malformed as error:
         raise Amqp10Error(DECODE_ERROR, f"a field that cannot be read: {error}") from None

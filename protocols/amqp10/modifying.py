@@ -11,7 +11,7 @@ from typing import Final
 from protocols.amqp10.annotations import Pairs, encode_pairs, pairs_of
 from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
 from protocols.amqp10.properties import FORM, PUBLISHER, annotated
-from protocols.amqp10.types import Malformed
+from protocols.amqp10.types import MOST_VALUES, Malformed, is_crowded
 from queue_core.message import Message
 
 MAX_BYTES: Final = 65_536  # of one receiver's annotations
@@ -38,6 +38,11 @@ def amendment_of(data: bytes) -> Annotating | None:
             RESOURCE_LIMIT,
             f"{len(data)} bytes of annotations on a message that is given back; {MAX_BYTES} are "
             "the most: add less",
+        )
+    if is_crowded(data):
+        raise Amqp10Error(
+            RESOURCE_LIMIT,
+            f"more than {MOST_VALUES} values on a message that is given back; add fewer",
         )
     try:
         pairs = pairs_of(data) if data else {}

@@ -20,7 +20,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
-from protocols.amqp10.types import Described, Malformed, decode_all, skip
+from protocols.amqp10.types import MOST_VALUES, Described, Malformed, decode_all, is_crowded, skip
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS = 0x70, 0x71, 0x72
 PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
@@ -51,6 +51,7 @@ ALLOWED: Final = {DATA: (0xA0, 0xB0), SEQUENCE: (0x45, 0xC0, 0xD0)}
 SHORT: Final = b"\xc0\xc1"  # lists and maps of less than 256 bytes
 OPENED_LONG: Final = bytes((OPENED, 8))  # followed by the opening of a long data section
 MAX_DATA_SECTIONS: Final = 65_535
+MOST_BODY_VALUES: Final = 32_768  # of another protocol's body that is read as encoded values
 # A message is read in one piece, however many wait for their turn: these take some 30 ms.
 LARGEST_SECTIONS: Final = 131_072  # bytes before the body, as much as a frame of 0.9.1 holds
 MOST_BODY_SECTIONS: Final = 16_384
@@ -124,6 +125,8 @@ def _split(data: bytes) -> Parts:
             f"annotations and properties of {position} bytes; {LARGEST_SECTIONS} are the most, put "
             "the rest into the body",
         )
+    if position > MOST_VALUES and is_crowded(data[:position]):
+        raise _too_many()
     native = data[kept:position] if kept >= 0 else b""
     # The short way: one data section in its shortest encoding, to the end. It takes 0.3 us where
     # `_body` takes 2.
@@ -140,6 +143,13 @@ def _split(data: bytes) -> Parts:
     return Parts(header, prefix + native, annotations, properties, body)
 
 
+def _too_many() -> Amqp10Error:
+    return Amqp10Error(
+        RESOURCE_LIMIT,
+        f"more than {MOST_VALUES} values beside the body; put them into the body",
+    )
+
+
 def _body(data: bytes, position: int) -> tuple[bytes, bytes]:
     size = len(data)
     spans: list[tuple[int, int, int, int]] = []
@@ -154,6 +164,8 @@ def _body(data: bytes, position: int) -> tuple[bytes, bytes]:
             if end != size:
                 raise Malformed("a section after the footer")
             footer = data[position:end]
+            if len(footer) > LARGEST_SECTIONS or is_crowded(footer):
+                raise _too_many()
             break
         if not DATA <= code <= VALUE:
             raise Malformed(f"section 0x{code:02x} is out of order")
@@ -316,13 +328,18 @@ def written_body(shape: Shape, body: bytes) -> bytes:
 def is_encoded_body(body: bytes) -> bool:
     """Whether the bytes are body sections: one amqp-value, or amqp-sequences, or none at all."""
     try:
-        position, codes = 0, []
+        position = 0
+        codes: list[int] = []
         while position < len(body):
             code, _ = section_at(body, position)
-            value = decode_all(body[position : skip(body, position)])
+            end = skip(body, position)
+            section = body[position:end]
+            if len(codes) == MOST_BODY_SECTIONS or is_crowded(section, MOST_BODY_VALUES):
+                return False
+            value = decode_all(section)
             assert isinstance(value, Described)
             codes.append(code)
-            position = skip(body, position)
+            position = end
     except Malformed:
         return False
     return codes == [VALUE] or set(codes) <= {SEQUENCE}

@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 MAX_DEPTH: Final = 32
+MOST_VALUES: Final = 2048  # beside a message's body, or in a field of a frame
 MAX_WIDTHLESS: Final = 64  # items of an array that take no bytes: ten bytes must not become a crowd
 MAX_DESCRIPTORS: Final = 2  # of an array: each of its items has them all
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -189,6 +190,29 @@ def skip(data: bytes, position: int) -> int:
     except (IndexError, StructError, RecursionError):
         raise Malformed("a value that ends too early") from None
     raise Malformed(f"constructor 0x{code:02x} is unknown")
+
+
+def is_crowded(data: bytes, most: int = MOST_VALUES) -> bool:
+    """Whether there are more values, nested ones among them, than one turn should read. What is
+    malformed is left to those who read it."""
+    if len(data) <= most:
+        return False
+    position, left = 0, most
+    try:
+        while position < len(data) and left >= 0:
+            left -= 1
+            code = data[position]
+            if code == DESCRIBED:
+                position += 1
+            elif code in COMPOUND:  # what is inside comes next
+                position += 1 + 2 * COMPOUND[code]
+            else:
+                if code in ARRAYS:
+                    left -= _frame(ARRAYS[code], data, position + 1)[0]
+                position = skip(data, position)
+    except Malformed:
+        return False
+    return left < 0
 
 
 _WIDTHS: Final = (-9, -9, -9, -9, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4)

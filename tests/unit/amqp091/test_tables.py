@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.amqp091.codec import decode_method, encode_method
+from protocols.amqp091.content import decode_properties, encode_properties, facts_of
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.tables import MAX_DEPTH, decode_table, encode_table
+from protocols.amqp091.methods import QueueDeclare
+from protocols.amqp091.tables import MAX_DEPTH, MOST_VALUES, decode_table, encode_table, require_few
 from tests.unit.amqp091.strategies import error_of, tables
 
 TYPES = [
@@ -89,3 +92,39 @@ def test_a_decimal_that_the_wire_cannot_hold_is_written_as_text() -> None:
 def test_a_uuid_is_written_as_a_urn() -> None:
     value = UUID(int=1)
     assert decode_table(encode_table({"u": value}))[0] == {"u": f"urn:uuid:{value}"}
+
+
+CROWDS = [
+    pytest.param({"a": [None] * MOST_VALUES}, id="an array"),
+    pytest.param({f"{n:04}": True for n in range(MOST_VALUES + 1)}, id="a table"),
+    pytest.param({"a": [[{"b": [1.5] * 50}] * 10] * 5}, id="a nest"),
+]
+
+
+@pytest.mark.parametrize("table", CROWDS)
+def test_a_table_has_a_bounded_number_of_values(table: dict[str, object]) -> None:
+    encoded = encode_table(table)
+    with pytest.raises(Amqp091Error, match=f"{MOST_VALUES} values"):
+        require_few(encoded, 0, ReplyCode.PRECONDITION_FAILED)
+
+
+@pytest.mark.parametrize("table", CROWDS)
+def test_neither_a_new_message_nor_an_argument_has_more_but_an_old_message_may(
+    table: dict[str, object],
+) -> None:
+    native = encode_properties({"headers": table})
+    assert decode_properties(native)["headers"] == table
+    with pytest.raises(Amqp091Error) as refusal:
+        facts_of(native)
+    assert not refusal.value.ends_connection
+    with pytest.raises(Amqp091Error, match=f"{MOST_VALUES} values"):
+        decode_method(encode_method(QueueDeclare(0, "q", arguments=table)))
+
+
+def test_as_many_values_as_are_allowed_are_read() -> None:
+    times = [datetime.fromtimestamp(5, UTC), Decimal("1.5"), b"x", "y" * 40, 1 << 40, None, True]
+    table = {f"{n}": [times, {"a": 1}] for n in range(MOST_VALUES // 11)}
+    encoded = encode_table(table)
+    require_few(encoded, 0, ReplyCode.PRECONDITION_FAILED)
+    require_few(encoded[:-5], 0, ReplyCode.PRECONDITION_FAILED)  # malformed: for others to say
+    assert len(encoded) > MOST_VALUES

@@ -16,14 +16,26 @@ from protocols.amqp10.sections import (
     HEADER,
     LARGEST_SECTIONS,
     MOST_BODY_SECTIONS,
+    MOST_BODY_VALUES,
     PROPERTIES,
     SEQUENCE,
     VALUE,
+    is_encoded_body,
     shape_of,
     split,
     written_body,
 )
-from protocols.amqp10.types import Described, Malformed, Symbol, UInt, ULong, decode, encode, skip
+from protocols.amqp10.types import (
+    MOST_VALUES,
+    Described,
+    Malformed,
+    Symbol,
+    UInt,
+    ULong,
+    decode,
+    encode,
+    skip,
+)
 from queue_core.message import Death, Message
 
 PROPS = section(PROPERTIES, ["id", b"guest", None, "subject"])
@@ -151,7 +163,7 @@ def test_what_stands_before_the_body_is_not_read_if_it_is_very_large(code: int) 
     """One message of 14 MB, all of it annotations, held up everybody for seconds."""
 
     def message(size: int) -> bytes:
-        opening = b"\0\x53" + bytes((code,)) + b"\xd0" + (size - 8).to_bytes(4)
+        opening = b"\0\x53" + bytes((code,)) + b"\xb0" + (size - 8).to_bytes(4)
         return opening + bytes(size - len(opening)) + DATA
 
     split(message(LARGEST_SECTIONS))
@@ -166,3 +178,38 @@ def test_a_body_has_so_many_sections_and_no_more(one: bytes) -> None:
     with pytest.raises(Amqp10Error) as caught:
         split(one * (MOST_BODY_SECTIONS + 1))
     assert caught.value.condition == RESOURCE_LIMIT
+
+
+NESTED = [[None] * 60 for _ in range(60)]
+OCTETS = (MOST_VALUES + 1).to_bytes(4) + b"\x50" + bytes(MOST_VALUES + 1)
+PAIR = b"\xa3\1x\xf0" + len(OCTETS).to_bytes(4) + OCTETS
+NOTED_ARRAY = b"\0\x53\x72\xd1" + (len(PAIR) + 4).to_bytes(4) + b"\0\0\0\2" + PAIR
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(section(ANNOTATIONS, {Symbol("x-a"): NESTED}) + DATA, id="lists in lists"),
+        pytest.param(
+            section(APPLICATION_PROPERTIES, {str(n): 1 for n in range(MOST_VALUES)}) + DATA,
+            id="a map",
+        ),
+        pytest.param(NOTED_ARRAY + DATA, id="an array"),
+        pytest.param(DATA + section(FOOTER, {Symbol("x-a"): NESTED}), id="in the footer"),
+    ],
+)
+def test_a_message_has_a_bounded_number_of_values_beside_its_body(message: bytes) -> None:
+    with pytest.raises(Amqp10Error, match=f"more than {MOST_VALUES} values"):
+        split(message)
+
+
+def test_as_many_values_as_are_allowed_are_read() -> None:
+    few = {Symbol(f"x-{number}"): ["a" * 40] for number in range(MOST_VALUES // 4)}
+    parts = split(section(ANNOTATIONS, few) + DATA)
+    assert len(parts.native) > MOST_VALUES
+
+
+def test_a_body_of_a_crowd_of_values_is_not_read_for_being_one() -> None:
+    assert is_encoded_body(section(VALUE, [None] * 1000))
+    assert not is_encoded_body(section(VALUE, [None] * MOST_BODY_VALUES))
+    assert not is_encoded_body(section(SEQUENCE, []) * (MOST_BODY_SECTIONS + 1))
