@@ -127,7 +127,7 @@ notes = st.lists(
     ),
     max_size=4,
 ).map(json.dumps)
-# Five of the largest fit into the sections of one AMQP 1.0 message (128 KiB), and each is nested too deep.
+# Five of the largest fit into the sections of one AMQP 1.0 message: they are bounded to 128 KiB.
 HOSTILE = ['"\\ud800"', "[" * 20_000, '{"a":' * 500 + "1" + "}" * 500, "9" * 5000, "sNaN", "1e999"]
 
 
