@@ -6,10 +6,12 @@ changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -28,15 +30,54 @@ from queue_core.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
 from queue_core.hosts import AllowedHosts
 from queue_core.manager import Manager
+from queue_core.vhost import Queue
 
 REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0
 MOST_REQUEST_BYTES: Final = 64 * 1024
+REST: Final = 10  # times as long as the metrics took to write before they are written again
+LISTED_AT_ONCE: Final = 500  # queues, in a millisecond or two
+PAUSE_SECONDS: Final = 0.005
 METRICS_LOGIN: Final = web.AppKey("metrics_login", bool)
 HOSTS: Final = web.AppKey("hosts", AllowedHosts)
 HEALTH: Final = "/health/"  # says nothing of anybody, also to those who name no host
 MANAGER: Final = web.AppKey("manager", Manager)
-REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
+
+
+class Scrapes:
+    """The text of /metrics, for all who ask, and those may be strangers. It takes some milliseconds
+    to write, so it is written for all together who wait for it, and then not again until ten times
+    as long has passed. Nobody gets a text from before the question."""
+
+    def __init__(self, collector: GatewayCollector) -> None:
+        self._collector = collector
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._registry.register(collector)
+        self._next: asyncio.Task[bytes] | None = None  # that nobody has begun to write
+        self._turn = asyncio.Lock()
+        self._free_at = 0.0
+
+    async def text(self) -> bytes:
+        if self._next is None:
+            self._next = asyncio.create_task(self._write())
+        return await asyncio.shield(self._next)
+
+    async def _write(self) -> bytes:
+        async with self._turn:
+            await asyncio.sleep(self._free_at - perf_counter())
+            self._next = None
+            began = perf_counter()
+            await self._collector.survey()
+            text = generate_latest(self._registry)
+            now = perf_counter()
+            self._free_at = now + REST * (now - began)
+            return text
+
+
+SCRAPES: Final = web.AppKey("scrapes", Scrapes)
+LIST_TURN: Final = web.AppKey("list_turn", asyncio.Lock)
 
 
 class Management:
@@ -88,15 +129,12 @@ def make_app(
     metrics_login: bool = False,
     hosts: AllowedHosts,
 ) -> web.Application:
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    registry.register(GatewayCollector(manager, connections, counters))
     app = web.Application(
         client_max_size=MOST_REQUEST_BYTES, middlewares=[errors_as_json, asked_by_name]
     )
     app[MANAGER] = manager
-    app[REGISTRY] = registry
+    app[SCRAPES] = Scrapes(GatewayCollector(manager, connections, counters))
+    app[LIST_TURN] = asyncio.Lock()
     app[METRICS_LOGIN] = metrics_login
     app[HOSTS] = hosts
     app.router.add_get("/health/live", live)
@@ -151,7 +189,7 @@ async def metrics(request: web.Request) -> web.Response:
     """Counters and queues of all virtual hosts; where a login is asked for, for named users."""
     if request.app[METRICS_LOGIN] and (await _identify(request)).is_anonymous:
         raise _unauthorized("metrics are for users with a name: send HTTP Basic credentials")
-    text = generate_latest(request.app[REGISTRY])
+    text = await request.app[SCRAPES].text()
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
@@ -159,23 +197,31 @@ async def queues(request: web.Request) -> web.Response:
     """Every queue of the virtual hosts that the user may enter."""
     manager = request.app[MANAGER]
     identity = await _identify(request)
-    found = [
-        {
-            "vhost": vhost.name,
-            "name": queue.name,
-            "kind": queue.spec.kind.value,
-            "arguments": dict(queue.spec.arguments),
-            "ready": counts.ready,
-            "in_flight": counts.in_flight,
-            "delayed": counts.delayed,
-            "consumers": counts.consumers,
-        }
-        for vhost in manager.vhosts.values()
-        if manager.auth.may_enter(identity, vhost.name)
-        for queue in vhost.queues.values()
-        for counts in (queue.counts(),)
-    ]
-    return _json(sorted(found, key=lambda queue: (queue["vhost"], queue["name"])))
+    found: list[dict[str, object]] = []
+    async with request.app[LIST_TURN]:  # one at a time, and others get their turn in between
+        for vhost in list(manager.vhosts.values()):
+            if not manager.auth.may_enter(identity, vhost.name):
+                continue
+            for number, queue in enumerate(list(vhost.queues.values()), 1):
+                found.append(_described(vhost.name, queue))
+                if number % LISTED_AT_ONCE == 0:
+                    await asyncio.sleep(PAUSE_SECONDS)
+        found.sort(key=lambda queue: (queue["vhost"], queue["name"]))
+        return _json(found)
+
+
+def _described(vhost: str, queue: Queue) -> dict[str, object]:
+    counts = queue.counts()
+    return {
+        "vhost": vhost,
+        "name": queue.name,
+        "kind": queue.spec.kind.value,
+        "arguments": dict(queue.spec.arguments),
+        "ready": counts.ready,
+        "in_flight": counts.in_flight,
+        "delayed": counts.delayed,
+        "consumers": counts.consumers,
+    }
 
 
 def _peer(request: web.Request) -> Peer:

@@ -6,6 +6,8 @@ limited, and what is left out is counted. It must not count anything itself.
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -15,9 +17,12 @@ from prometheus_client.registry import Collector
 
 from gateway.connections import Connections
 from queue_core.manager import Manager
+from queue_core.queues import QueueCounts
 from queue_core.specs import QueueKind
+from queue_core.vhost import Queue
 
 MOST_QUEUES: Final = 500
+SURVEYED_AT_ONCE: Final = 1000  # queues, in a millisecond or two
 OWN_PREFIXES: Final = ("$session/", "$share/", "amq.gen-")
 
 # What each counter says; a test holds that none is missing.
@@ -136,6 +141,26 @@ DESCRIPTIONS: Final = {
 }
 
 
+class Survey:
+    """All queues, in numbers."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys(GAUGES, 0)
+        self.kinds = dict.fromkeys(QueueKind, 0)
+        self.named: list[tuple[QueueCounts, tuple[str, str, str]]] = []
+
+    def add(self, vhost: str, queue: Queue) -> None:
+        counts = queue.counts()
+        self.kinds[queue.spec.kind] += 1
+        for name in GAUGES:
+            self.totals[name] += getattr(counts, name)
+        if not queue.name.startswith(OWN_PREFIXES):
+            self.named.append((counts, (vhost, queue.name, queue.spec.kind.value)))
+
+    def fullest(self) -> list[tuple[QueueCounts, tuple[str, str, str]]]:
+        return heapq.nsmallest(MOST_QUEUES, self.named, key=lambda pair: (-pair[0].ready, pair[1]))
+
+
 class GatewayCollector(Collector):
     """`counters` are the dataclasses that each part counts in; the core's has no prefix."""
 
@@ -145,6 +170,7 @@ class GatewayCollector(Collector):
         self._manager = manager
         self._connections = connections
         self._counted = counters
+        self._survey = Survey()
 
     def collect(self) -> Iterable[Metric]:
         yield from self._counters()
@@ -221,6 +247,19 @@ class GatewayCollector(Collector):
         yield opened
         yield accepted
 
+    async def survey(self) -> None:
+        """Looks at all queues, in slices between which others get their turn: there may be a
+        million of sessions. What is collected next tells of this look."""
+        found = Survey()
+        number = 0
+        for vhost in list(self._manager.vhosts.values()):
+            for queue in list(vhost.queues.values()):
+                found.add(vhost.name, queue)
+                number += 1
+                if number % SURVEYED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        self._survey = found
+
     def _queues(self) -> Iterator[Metric]:
         """By name for the fullest queues that somebody named; in sum for all."""
         families = {
@@ -231,19 +270,9 @@ class GatewayCollector(Collector):
             )
             for name, what in GAUGES.items()
         }
-        totals = dict.fromkeys(GAUGES, 0)
-        kinds = dict.fromkeys(QueueKind, 0)
-        named = []
-        for vhost in self._manager.vhosts.values():
-            for queue in vhost.queues.values():
-                counts = queue.counts()
-                kinds[queue.spec.kind] += 1
-                for name in GAUGES:
-                    totals[name] += getattr(counts, name)
-                if not queue.name.startswith(OWN_PREFIXES):
-                    named.append((counts, (vhost.name, queue.name, queue.spec.kind.value)))
-        named.sort(key=lambda pair: (-pair[0].ready, pair[1]))
-        for counts, labels in named[:MOST_QUEUES]:
+        survey = self._survey
+        totals, kinds, named = survey.totals, survey.kinds, survey.named
+        for counts, labels in survey.fullest():
             for name, family in families.items():
                 family.add_metric(labels, getattr(counts, name))
         yield from families.values()

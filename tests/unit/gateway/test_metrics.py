@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,8 @@ from gateway.acceptor import ListenerCounters
 from gateway.collector import CollectorCounters
 from gateway.connections import Connections
 from gateway.handshakes import TlsCounters
-from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, GatewayCollector
+from gateway.management import Scrapes
+from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, SURVEYED_AT_ONCE, GatewayCollector
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.mqtt.counters import MqttCounters
@@ -44,8 +46,8 @@ class FakeQueue:
         return Counts(self.ready)
 
 
-def exported(queues: list[FakeQueue]) -> str:
-    """What a manager with these queues shows."""
+def collector(queues: list[FakeQueue], counters: dict[str, Any]) -> GatewayCollector:
+    """Of a manager with these queues."""
     vhost: Any = SimpleNamespace(name="/", queues={queue.name: queue for queue in queues})
     manager = SimpleNamespace(
         auth=SimpleNamespace(counters=AuthCounters(failed_logins=2)),
@@ -53,11 +55,18 @@ def exported(queues: list[FakeQueue]) -> str:
         memory=Memory(),
         vhosts={"/": vhost},
     )
-    registry = CollectorRegistry()
     connections = Connections()
     connections.tracked("mqtt", object)
+    return GatewayCollector(cast(Manager, manager), connections, counters)
+
+
+async def exported(queues: list[FakeQueue]) -> str:
+    """What a manager with these queues shows."""
     counters = {"": Counters(published=7), "mqtt": MqttCounters(takeovers=3)}
-    registry.register(GatewayCollector(cast(Manager, manager), connections, counters))
+    registry = CollectorRegistry()
+    made = collector(queues, counters)
+    registry.register(made)
+    await made.survey()
     return generate_latest(registry).decode()
 
 
@@ -76,8 +85,8 @@ def test_every_counter_is_described() -> None:
     assert named == {prefix: set(described) for prefix, described in DESCRIPTIONS.items()}
 
 
-def test_counters_are_exported_under_their_names() -> None:
-    text = exported([])
+async def test_counters_are_exported_under_their_names() -> None:
+    text = await exported([])
     assert "howdah_published_total 7.0" in text
     assert "howdah_mqtt_takeovers_total 3.0" in text
     assert 'howdah_logins_total{result="refused"} 2.0' in text
@@ -85,8 +94,10 @@ def test_counters_are_exported_under_their_names() -> None:
     assert "howdah_ready 1.0" in text
 
 
-def test_the_fullest_queues_are_shown_and_the_rest_counted() -> None:
-    text = exported([FakeQueue(f"q{number}", ready=number) for number in range(MOST_QUEUES + 3)])
+async def test_the_fullest_queues_are_shown_and_the_rest_counted() -> None:
+    text = await exported(
+        [FakeQueue(f"q{number}", ready=number) for number in range(MOST_QUEUES + 3)]
+    )
     shown = [line for line in text.splitlines() if line.startswith("howdah_queue_ready{")]
     assert len(shown) == MOST_QUEUES
     assert f'howdah_queue_ready{{kind="classic",queue="q{MOST_QUEUES + 2}",vhost="/"}}' in text
@@ -94,7 +105,35 @@ def test_the_fullest_queues_are_shown_and_the_rest_counted() -> None:
     assert "howdah_queues_without_metrics 3.0" in text
 
 
-def test_queues_that_nobody_named_are_in_the_sums_only() -> None:
-    text = exported([FakeQueue("$session/sensor-1", ready=5), FakeQueue("amq.gen-x", ready=1)])
+async def test_queues_that_nobody_named_are_in_the_sums_only() -> None:
+    text = await exported(
+        [FakeQueue("$session/sensor-1", ready=5), FakeQueue("amq.gen-x", ready=1)]
+    )
     assert "sensor-1" not in text
     assert "howdah_queues_ready 6.0" in text
+
+
+async def test_a_crowd_that_asks_for_metrics_gets_one_text_and_nobody_an_old_one() -> None:
+    counted = Counters()
+    scrapes = Scrapes(collector([FakeQueue("a", ready=1)], {"": counted}))
+    first = [asyncio.create_task(scrapes.text()) for _ in range(50)]
+    texts = await asyncio.gather(*first)
+    assert len({id(text) for text in texts}) == 1
+    counted.published = 5
+    assert b"howdah_published_total 5.0" in await scrapes.text()
+
+
+async def test_others_get_their_turn_while_many_queues_are_surveyed() -> None:
+    made = collector([FakeQueue(f"q{n}", ready=0) for n in range(3 * SURVEYED_AT_ONCE)], {})
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    await made.survey()
+    other.cancel()
+    assert turns >= 3
