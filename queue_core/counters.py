@@ -34,3 +34,18 @@ class Counters:
     outbox_deferred: int = 0  # messages from SQL that found a queue full, and wait in the outbox
     segments_dropped: int = 0
     carried_forward: int = 0  # messages that outlived their segment
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """How many messages and consumers one queue has at this moment."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    consumers: int
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no consumer has, due or not."""
+        return self.ready + self.delayed

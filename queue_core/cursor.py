@@ -15,7 +15,7 @@ from typing import Final
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal, Policy
-from queue_core.delays import Delays
+from queue_core.delays import Delays, put_off, set_aside
 from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.handing_out import hand_out
 from queue_core.history import History
@@ -46,7 +46,6 @@ class Cursor:
         "_came_back",
         "_draining",
         "_due",
-        "_has_returned",
         "_is_due_watched",
         "_pumping",
         "ack_timeout",
@@ -58,6 +57,7 @@ class Cursor:
         "delayed",
         "delivery_limit",
         "group",
+        "has_returned",
         "history",
         "in_flight",
         "is_unfinished",
@@ -66,6 +66,7 @@ class Cursor:
         "lease_asked",
         "line",
         "looks",
+        "may_delay",
         "policy",
         "queue_id",
         "ready",
@@ -119,6 +120,7 @@ class Cursor:
         self.seq = 0  # rows written since the last full one
         self.line = Line()
         self.delayed = Delays()
+        self.may_delay = False  # something came that was not due at once
         self._draining: list[Consumer] = []
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
         self._is_due_watched = False
@@ -126,7 +128,7 @@ class Cursor:
         self._arriving = HIDDEN  # offsets from here on arrive at this moment
         self.again = False  # the turn may leave something that could be handed out
         self._came_back = 0  # since the policy was told,
-        self._has_returned = False  # by these, or by others whose time has come
+        self.has_returned = False  # by these, or by others whose time has come
         self.selections: list[Selection] = []  # of consumers that have a filter
         self.looks = 0  # that filters may still take in this turn
         self.is_unfinished = False  # they have used them up, and a next turn is planned
@@ -215,6 +217,8 @@ class Cursor:
         self.ready.arrive(entries)
         for selection in self.selections:
             selection.arrive(entries)
+        if self.may_delay:
+            set_aside(self, entries)
 
     def pump(self) -> None:
         """Hands out what is ready to whoever has credit."""
@@ -238,8 +242,8 @@ class Cursor:
             self._pumping = False
         if self.policy.backpressure is not None and self.ready.count() < before:
             self.policy.backpressure.on_taken()
-        if self._has_returned:
-            count, self._came_back, self._has_returned = self._came_back, 0, False
+        if self.has_returned:
+            count, self._came_back, self.has_returned = self._came_back, 0, False
             self.policy.on_returned(self, count)
         if self.policy.may_expire:
             self.policy.on_turn(self)
@@ -337,36 +341,6 @@ class Cursor:
         """A lease was committed."""
         if lease > self.lease:
             self.lease = lease
-
-    def end_delays(self, now: float) -> None:
-        self._has_returned = True
-        for offset, kept in self.delayed.take_due(now):
-            if isinstance(kept, Entry):
-                kept.not_before = None
-                self._give_back(kept)
-            else:
-                priority, size = kept
-                self.ready.give_back_offset(offset, priority, size)
-                is_changed = offset in self.history.amendments
-                for selection in self.selections:
-                    selection.on_returned_offset(offset, priority, is_changed=is_changed)
-        if self.delayed:
-            self.policy.on_delayed(self, self.delayed.next_time)
-
-    def delay(self, entry: Entry, when: float) -> None:
-        if when < self.delayed.next_time:  # the others wait behind the first
-            self.policy.on_delayed(self, when)
-        kept: Entry | tuple[int, int] = entry
-        if self.queue_id and not self.budget.has_room():
-            self.release_memory(entry)
-            kept = entry.message.priority or 0, entry.message.size()
-        self.delayed.add(when, entry.offset, kept)
-
-    def delays(self) -> dict[int, float]:
-        """Until when those wait that came back for later."""
-        times, returned = self.delayed.times(), self.history.returned()
-        now = {offset: when for offset, when in times.items() if offset in returned}
-        return self.history.delays | now
 
     # --- settling
 
@@ -496,11 +470,11 @@ class Cursor:
         if verdict.undeliverable_here and not delivery.consumer.is_closed:
             self._bar(delivery.offset, delivery.consumer)
         if verdict.delay > 0:
-            self.delay(delivery.entry, self.clock() + verdict.delay)
+            put_off(self, delivery.entry, self.clock() + verdict.delay)
         else:
-            self._give_back(delivery.entry)
+            self.give_back(delivery.entry)
         self._came_back += 1
-        self._has_returned = self.again = True
+        self.has_returned = self.again = True
 
     def _bar(self, offset: int, consumer: Consumer) -> None:
         """It is for others. So that the consumer does not meet it again at every turn, it has a
@@ -513,10 +487,10 @@ class Cursor:
         """An entry that was on its way elsewhere could not go."""
         if was_delivered:
             self.history.released.add(entry.offset)
-        self._give_back(entry)
+        self.give_back(entry)
         self.pump()
 
-    def _give_back(self, entry: Entry) -> None:
+    def give_back(self, entry: Entry) -> None:
         """It is ready, for whoever wants it."""
         self.ready.give_back(entry)
         if self.selections:

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from queue_core.consumers import Consumer, Delivery, Entry
+from queue_core.delays import end_delays, put_off
 from queue_core.outcomes import RELEASED
 from queue_core.runs import take_run
 
@@ -25,7 +26,7 @@ def hand_out(cursor: Cursor) -> None:
     """Some of what is ready, in turn to those with credit; `cursor.again`: there may be more."""
     now = cursor.clock()
     if cursor.delayed.next_time <= now:
-        cursor.end_delays(now)
+        end_delays(cursor, now)
     if len(cursor.consumers) == 1 and _hand_out_run(cursor, cursor.consumers[0], now):
         return
     batches: dict[Consumer, list[Delivery]] = {}
@@ -135,7 +136,7 @@ def _take(
         if entry.expires_at is not None and cursor.has_expired(entry, now):
             cursor.policy.on_expired(cursor, entry)
         elif entry.not_before is not None and entry.not_before > now:
-            cursor.delay(entry, entry.not_before)
+            put_off(cursor, entry, entry.not_before)
         elif not cursor.requeues and entry.offset < cursor.settled.floor:
             cursor.release_memory(entry)  # of a stream, a commit of the position was faster
         elif entry.offset >= cursor.lease:
@@ -174,7 +175,7 @@ def _take_selected(
         if is_expired:
             cursor.policy.on_expired(cursor, entry)
         elif not_before > now:
-            cursor.delay(entry, not_before)
+            put_off(cursor, entry, not_before)
         elif not cursor.requeues and entry.offset < cursor.settled.floor:
             cursor.release_memory(entry)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from queue_core.cursor import WRITE_ALL, Cursor
 from queue_core.cursor_ports import Journal
+from queue_core.delays import delays_of
 from queue_core.ready import FifoReady
 
 
@@ -29,7 +30,7 @@ def _note_flags(cursor: Cursor, journal: Journal) -> None:
         *cursor.ready.offsets_below(mark),
         *(offset for offset in cursor.delayed.offsets() if offset < mark),
     }
-    delays = cursor.delays()  # the same rows as before, if those are not written yet
+    delays = delays_of(cursor)  # the same rows as before, if those are not written yet
     counted = {offset for offset, count in history.failures.items() if count}
     noted = dict.fromkeys(suspects - counted, 1)
     noted |= dict.fromkeys(history.released - suspects - history.failures.keys(), 0)

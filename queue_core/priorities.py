@@ -94,7 +94,6 @@ class PriorityReady:
         return None
 
     def head_offset(self) -> int | None:
-        """Of what `head` would give, in memory or not."""
         return next((level.first() for level in reversed(self._levels) if level), None)
 
     def count(self) -> int:
@@ -138,6 +137,9 @@ class PriorityReady:
         if self._entries.pop(entry.offset, None) is None and self._source is not None:
             self._budget.used += cost(entry)
         return True
+
+    def set_aside(self, entry: Entry) -> bool:
+        return self.claim(entry)
 
     def knows(self, offset: int, priority: int) -> bool:
         return offset in self._level(priority)

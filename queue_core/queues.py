@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from queue_core.agenda import Agenda, Appointment
 from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
-from queue_core.counters import Counters
+from queue_core.counters import Counters, QueueCounts
 from queue_core.cursor import HIDDEN, Cursor
 from queue_core.cursor_ports import Journal
 from queue_core.dedup import IdBudget, Window
@@ -80,14 +80,6 @@ class House:
     # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
     # and waits for them.
     pressed: list[CompetingQueue] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    ready: int
-    in_flight: int
-    delayed: int
-    consumers: int
 
 
 class CompetingQueue:
@@ -200,6 +192,8 @@ class CompetingQueue:
             expires_at = until if expires_at is None else min(expires_at, until)
         if expires_at is not None:
             self.may_expire = True
+        if message.not_before is not None:
+            self.cursor.may_delay = True
         return Entry(message, options or None, expires_at, message.not_before)
 
     def on_arrival(self, entries: list[Entry]) -> None:

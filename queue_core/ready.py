@@ -49,6 +49,10 @@ class Budget:
     def has_room(self) -> bool:
         return self.used < self.limit
 
+    def has_plenty(self) -> bool:
+        """Whether half of it is free."""
+        return self.used < self.limit // 2
+
     def chunk(self, largest: int) -> int:
         """How many entries to read back at once, if none is larger than the largest of the last
         ones; of which nothing is known yet, a few."""
@@ -89,6 +93,9 @@ class Ready(Protocol):
     def head(self) -> Entry | None:
         """What `take` would give, left in its place."""
 
+    def head_offset(self) -> int | None:
+        """The offset of what `head` would give, in memory or not."""
+
     def give_back(self, entry: Entry) -> None:
         """An entry that was taken returns to its place."""
 
@@ -114,6 +121,9 @@ class Ready(Protocol):
     def claim(self, entry: Entry) -> bool:
         """Takes out this one, wherever it stands; False when it is not ready any more. The caller
         has it from a `view` or a reader, and holds its memory from now on."""
+
+    def set_aside(self, entry: Entry) -> bool:
+        """The same for one that nobody gets yet, because it is not due."""
 
     def knows(self, offset: int, priority: int) -> bool:
         """Whether it is ready here."""
@@ -288,6 +298,11 @@ class FifoReady:
             self._fetch()
         return None
 
+    def head_offset(self) -> int | None:
+        first = self._gone.end_of(self.next)
+        ahead = [first] if first < self.tail else []
+        return min([*self._back, *ahead], default=None)
+
     def _is_returned_first(self) -> bool:
         """What came back may have been taken from the middle, and then returns to there."""
         returned = self._returned
@@ -310,6 +325,7 @@ class FifoReady:
             return None
         heappop(self._returned)
         del self._back[offset]
+        self._claimed_end = max(self._claimed_end, offset + 1)
         self.bytes -= entry.message.size()
         return entry
 
@@ -323,13 +339,18 @@ class FifoReady:
                 self._passed = 0
 
     def claim(self, entry: Entry) -> bool:
+        if not self.set_aside(entry):
+            return False
+        self._claimed_end = max(self._claimed_end, entry.offset + 1)
+        return True
+
+    def set_aside(self, entry: Entry) -> bool:
         offset = entry.offset
         if offset in self._back:
             is_held = self._back.pop(offset) is not None
         elif self.next <= offset < self.tail and offset not in self._gone:
             is_held = offset < self._run_end
             self._mark_gone(offset)
-            self._claimed_end = max(self._claimed_end, offset + 1)
         else:
             return False
         self.bytes -= entry.message.size()

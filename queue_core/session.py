@@ -192,7 +192,7 @@ class SessionState:
             self.disconnected_at,
             len(self.subscriptions),
             len(self.packets),
-            0 if self.stored is None else self.stored.counts().ready,
+            0 if self.stored is None else self.stored.counts().waiting,
         )
 
 

@@ -12,13 +12,15 @@ from typing import Final, Protocol
 
 from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
+from queue_core.counters import QueueCounts
 from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
+from queue_core.delays import DueTimes
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.orderly_end import end_lease
-from queue_core.queues import Appends, House, QueueCounts
+from queue_core.queues import Appends, House
 from queue_core.ready import FifoReady, Ready, Source
 from queue_core.scheduler import scheduler
 from queue_core.settled import Settled
@@ -71,6 +73,7 @@ class StreamQueue:
         self._cursors: dict[str, Cursor] = {}
         # Of groups that nobody reads by: what was handed out, and may still be settled.
         self._put_away: list[Cursor] = []
+        self.due_times = DueTimes()
 
     def take(
         self,
@@ -82,9 +85,16 @@ class StreamQueue:
     ) -> bool:
         """Always: a stream that is too long loses its oldest."""
         entry = Entry(message, options or None, not_before=message.not_before)
+        if message.not_before is not None:
+            self.log.on_arrival = self._on_arrival
         self.log.pending += 1
         appends.append((self.log, entry))
         return True
+
+    def _on_arrival(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.not_before is not None:
+                self.due_times.add(entry.not_before, entry.offset)
 
     @property
     def first_offset(self) -> int:
@@ -156,6 +166,7 @@ class StreamQueue:
     def on_retention(self) -> None:
         """The oldest went: nobody waits for it any more."""
         first = self.first_offset
+        self.due_times.forget_below(first)
         for cursor in self.log.cursors:
             if cursor.settled.floor < first:
                 cursor.settled.mark_range(cursor.settled.floor, first)
@@ -289,10 +300,11 @@ class StreamQueue:
 
     def counts(self) -> QueueCounts:
         cursors = self.log.cursors
+        delayed = self.due_times.count(self.house.clock())
         return QueueCounts(
-            self._message_count(),
+            self._message_count() - delayed,
             sum(cursor.in_flight for cursor in cursors),
-            0,
+            delayed,
             sum(len(cursor.consumers) for cursor in cursors),
         )
 

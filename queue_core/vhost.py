@@ -294,11 +294,10 @@ class Vhost:
             if if_unused and counts.consumers:
                 raise QueueInUse(f"queue '{name}' has {counts.consumers} consumers")
             # as in RabbitMQ: what is in consumers' hands does not count, and goes with the queue
-            waiting = counts.ready + counts.delayed
-            if if_empty and waiting:
-                raise QueueNotEmpty(f"queue '{name}' has {waiting} messages; purge it first")
+            if if_empty and counts.waiting:
+                raise QueueNotEmpty(f"queue '{name}' has {counts.waiting} messages; purge it first")
             await self._end_queue(queue, QueueNotFound(f"queue '{name}' was deleted"))
-            return counts.ready
+            return counts.waiting
 
     async def _end_queue(self, queue: Queue, reason: CoreError) -> None:
         if isinstance(queue, EphemeralQueue):
@@ -336,7 +335,8 @@ class Vhost:
             self._later(self.delete_exchange(name, if_unused=True))
 
     async def purge_queue(self, name: str, owner: object = None) -> int:
-        """The number of messages that were ready; those in flight stay. Committed on return."""
+        """The number of messages that nobody had, due or not; those in flight stay. Committed on
+        return."""
         queue = self.queue(name, owner)
         if isinstance(queue, StreamQueue):
             raise NotSupported(

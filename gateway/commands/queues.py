@@ -33,7 +33,17 @@ from gateway.config import Config
 from queue_core.router import TOPIC_SPACE
 from queue_core.store.operations import ConditionFailed, Operations, PeekedMessage, QueueDetails
 
-LIST_COLUMNS = ("vhost", "queue", "kind", "ready", "in flight", "consumers", "oldest", "size")
+LIST_COLUMNS = (
+    "vhost",
+    "queue",
+    "kind",
+    "ready",
+    "delayed",
+    "in flight",
+    "consumers",
+    "oldest",
+    "size",
+)
 MOST_PEEKED = 2**31 - 1  # PostgreSQL's integer
 WAITS = (
     "The running gateway does it. Where none runs, the request stays in the database and is done "
@@ -163,6 +173,7 @@ async def list_queues(options: argparse.Namespace, config: Config) -> int:
                 queue.name,
                 queue.kind,
                 queue.ready,
+                queue.delayed,
                 queue.in_flight,
                 queue.consumers,
                 queue.oldest_age,

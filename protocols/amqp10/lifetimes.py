@@ -122,7 +122,7 @@ class DynamicNodes:
             return
         counts = queue.counts()
         has_links = bool(node.senders or counts.consumers)
-        has_messages = bool(counts.ready + counts.in_flight + counts.delayed)
+        has_messages = bool(counts.waiting + counts.in_flight)
         keeps = {
             Lifetime.ON_CLOSE: False,
             Lifetime.NO_LINKS: has_links,

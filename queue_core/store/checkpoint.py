@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import asyncpg
 
+from queue_core.delays import delays_of
 from queue_core.message import utc
 from queue_core.queues import ClassicQueue
 from queue_core.settled import Settled
@@ -34,7 +35,7 @@ class Checkpoint:
                 continue
             cursor = queue.cursor
             settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease_asked))
-            delays, amendments = cursor.delays(), cursor.history.amendments
+            delays, amendments = delays_of(cursor), cursor.history.amendments
             unfailed = dict.fromkeys((*delays, *amendments), 0)
             for offset, count in ({**unfailed, **cursor.history.failures}).items():
                 until, added = delays.get(offset), amendments.get(offset)

@@ -10,6 +10,7 @@ from sqlalchemy import (
     DateTime,
     ForeignKey,
     Identity,
+    Index,
     MetaData,
     Table,
     Text,
@@ -52,6 +53,12 @@ def cascade(target: str) -> ForeignKey:
 
 def identity(kind: Any, comment: str) -> Column[Any]:
     return Column("id", kind, Identity(always=True), primary_key=True, comment=comment)
+
+
+def delayed_index(table_name: str) -> Index:
+    """Of the few rows that have a time before which their message is not delivered."""
+    where = text("not_before IS NOT NULL")
+    return Index(f"{table_name}_delayed_idx", "queue_id", "not_before", postgresql_where=where)
 
 
 def _ddl(statement: str) -> DDL:

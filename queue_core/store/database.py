@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from queue_core.counters import Counters
 from queue_core.errors import StoreUnavailable
+from queue_core.message import utc
 from queue_core.orderly_end import end_lease
 from queue_core.store import diagnosis
 from queue_core.store.checkpoint import Checkpoint
@@ -38,7 +39,7 @@ from queue_core.store.outbox import Outbox
 from queue_core.store.ownership import AWAY, Owner, Setback
 from queue_core.store.plans import NO_JIT, PooledConnection
 from queue_core.store.reader import Reader
-from queue_core.store.recovery import Recovered, recover, require_tables
+from queue_core.store.recovery import Recovered, recover, recover_delays, require_tables
 from queue_core.store.rows import Forms
 from queue_core.store.segments import SegmentBook, SegmentLimits
 from queue_core.store.stored import QueueStore
@@ -147,6 +148,7 @@ class Database:
         self.definitions = DefinitionStore(self.engine)
         self.queues = QueueStore(self.definitions, self._reader)
         self._found = await recover(connection)
+        await recover_delays(connection, self._found, utc(self._clock()))
         for segment in self._found.segments:
             self._book.add(segment)
         return await self.definitions.load()

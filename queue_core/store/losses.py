@@ -92,8 +92,8 @@ def _gone(queue: Stored) -> Loss:
     vhost, tail = queue.house.vhost_name, queue.log.tail
     return Loss(
         SETBACK,
-        f"queue '{queue.name}' of virtual host '{vhost}' with all {queue.counts().ready} messages "
-        "in it: it was declared after the moment that the database is back at",
+        f"queue '{queue.name}' of virtual host '{vhost}' with all {queue.counts().waiting} "
+        "messages in it: it was declared after the moment that the database is back at",
         vhost,
         queue.name,
         queue.log.queue_id,

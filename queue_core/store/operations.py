@@ -21,8 +21,8 @@ from queue_core.store.ownership import LOCK
 from queue_core.store.plans import NO_JIT
 
 QUEUES: Final = """
-SELECT vhost, queue AS name, kind, ready, in_flight, consumers, lag, oldest_age, size_bytes,
-       head, tail, floor, noted_at
+SELECT vhost, queue AS name, kind, ready, delayed, in_flight, consumers, lag, oldest_age,
+       size_bytes, head, tail, floor, noted_at
 FROM howdah.queue_status
 WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
 ORDER BY vhost, queue
@@ -98,6 +98,7 @@ class QueueStatus:
     name: str
     kind: str
     ready: int
+    delayed: int
     in_flight: int
     consumers: int
     lag: int | None

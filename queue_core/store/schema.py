@@ -29,6 +29,7 @@ from queue_core.store.columns import (
     SCHEMA,
     Timestamp,
     cascade,
+    delayed_index,
     identity,
     metadata,
     optional,
@@ -354,6 +355,7 @@ message = Table(
     optional("body_id", BigInteger, "The body is in message_body; null: it is here."),
     *content_columns(),
     PrimaryKeyConstraint("queue_id", "offset", "segment_id"),
+    delayed_index("message"),
     comment="The log: every message in every durable queue. Inserted, never updated; segments are "
     "dropped whole. What is settled says settlement; see ready_messages.",
     postgresql_partition_by="LIST (segment_id)",
@@ -435,6 +437,7 @@ redelivery = _journal(
         "amended counts.",
     ),
     PrimaryKeyConstraint("queue_id", "offset", "count", "amended", "generation"),
+    delayed_index("redelivery"),
     comment="Deliveries that failed.",
 )
 

@@ -9,6 +9,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.consumers import Entry
+from queue_core.delays import Delay, restore
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.priorities import PriorityReady
@@ -18,13 +19,12 @@ from queue_core.specs import QueueKind, QueueSpec
 from queue_core.store.definitions import DefinitionStore
 from queue_core.store.losses import TORN, Loss, note_losses
 from queue_core.store.reader import Reader
-from queue_core.store.recovery import Recovered
+from queue_core.store.recovery import PAGE_ROWS, Recovered
 from queue_core.streams import StreamQueue
 
 if TYPE_CHECKING:
     from queue_core.vhost import Queue, Vhost
 
-PAGE_ROWS: Final = 10_000
 Reading = asyncpg.Connection | PoolConnectionProxy
 
 
@@ -108,6 +108,10 @@ class QueueStore:
                 await self._restore_priorities(connection, queue, queue.cursor.ready)
             if spec.max_bytes is not None:
                 await self._restore_bytes(connection, queue)
+            await self._restore_delays(connection, queue, found)
+        else:
+            for offset, until in found.due.get(queue_id, {}).items():
+                queue.due_times.add(until, offset)
         return queue
 
     async def _note_torn(
@@ -197,10 +201,7 @@ class QueueStore:
         settled = queue.cursor.settled
         for segment in queue.log.segments_of(settled.floor, queue.log.tail):
             statement = f"""
-                SELECT sum(coalesce(octet_length(body), (
-                    SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
-                    WHERE b.id = body_id), 0) + coalesce(octet_length(native), 0))::int8
-                FROM howdah.message_{segment}
+                SELECT sum({_size_in(segment)})::int8 FROM howdah.message_{segment}
                 WHERE queue_id = $1 AND "offset" >= $2 AND NOT "offset" <@ $3::text::int8multirange
             """
             found = await connection.fetchval(
@@ -208,11 +209,49 @@ class QueueStore:
             )
             queue.cursor.ready.bytes += found or 0
 
+    async def _restore_delays(
+        self, connection: Reading, queue: ClassicQueue, found: Recovered
+    ) -> None:
+        """Sets aside what is not due: what a publisher delayed, or a consumer put off later."""
+        cursor, queue_id = queue.cursor, queue.log.queue_id
+        now = queue.house.clock()
+        times = found.due.pop(queue_id, {}) | found.delays.get(queue_id, {})
+        times = {o: t for o, t in times.items() if t > now and o not in cursor.settled}
+        if not times:
+            return
+        known: dict[int, tuple[int, int]] = {}
+        if queue.spec.max_priority or queue.spec.max_bytes is not None:
+            known = await self._order_facts(connection, queue.log, sorted(times))
+        if queue.spec.max_bytes is not None:
+            cursor.ready.bytes -= sum(size for _, size in known.values())
+        restore(cursor, {o: Delay(t, *known.get(o, (0, 0))) for o, t in times.items()})
+
+    async def _order_facts(
+        self, connection: Reading, log: Log, offsets: list[int]
+    ) -> dict[int, tuple[int, int]]:
+        """Priority and size of single messages, by offset."""
+        known: dict[int, tuple[int, int]] = {}
+        for segment in log.segments_of(offsets[0], offsets[-1] + 1):
+            statement = (
+                f'SELECT "offset", coalesce(priority, 0), {_size_in(segment)} '
+                f"FROM howdah.message_{segment} "
+                'WHERE queue_id = $1 AND "offset" = ANY($2::int8[])'
+            )
+            for row in await connection.fetch(statement, log.queue_id, offsets):
+                known[row[0]] = (row[1], row[2])
+        return known
+
+
+def _size_in(segment: int) -> str:
+    """The size of a message's body and properties, in the terms of its row."""
+    return f"""coalesce(octet_length(body), (
+        SELECT octet_length(b.body) FROM howdah.message_body_{segment} b
+        WHERE b.id = body_id), 0) + coalesce(octet_length(native), 0)"""
+
 
 def _head_offset(queue: ClassicQueue) -> int:
-    ready, floor = queue.cursor.ready, queue.cursor.settled.floor
-    head = ready.head_offset() if isinstance(ready, PriorityReady) else floor
-    return floor if head is None else head
+    head = queue.cursor.ready.head_offset()
+    return queue.cursor.settled.floor if head is None else head
 
 
 def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:

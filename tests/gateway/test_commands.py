@@ -294,6 +294,10 @@ def test_a_delayed_message_waits_and_an_expiring_one_goes(
     answer(shared_gateway.run("publish", "--queue", queue, "later", "--delay", "1h"))
     query = f"SELECT state FROM howdah.ready_messages WHERE queue = '{queue}'"
     wait_until(lambda: fetch_value(shared_gateway.database_url, query) == "delayed")
+    status = json.loads(answer(shared_gateway.run("queue", "show", queue, "--json")))["status"]
+    assert (status["ready"], status["delayed"], status["in_flight"]) == (0, 1, 0)
+    listed = answer(shared_gateway.run("queue", "list"))
+    assert re.search(rf"^/ +{queue} +classic +0 +1 +0 ", listed, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -304,10 +304,10 @@ async def test_messages_for_later_are_not_all_kept_in_memory(
 ) -> None:
     arguments = {} if priorities is None else {"max_priority": priorities}
     queue = await house.queue("q", **arguments)
+    queue.cursor.budget.limit = 100_000  # some forty of them
     for number in range(200):
         house.vhost.publish(letter(bytes(2000) + b"%d" % number, not_before=house.clock() + 10))
     await house.flushed()
-    queue.cursor.budget.limit = 100_000  # some forty of them
     inbox, _ = await house.consume("q")
     await house.flushed()
     while queue.counts().delayed < 200:  # the rest is read back

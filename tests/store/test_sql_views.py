@@ -125,6 +125,59 @@ async def test_in_flight_is_as_the_gateway_noted_it_and_is_not_ready(
     assert (await _status(db, "q"))["ready"] == 0
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "failures", "delayed"),
+    [
+        pytest.param(None, [], 0, id="due at once"),
+        pytest.param("1 hour", [], 1, id="delayed by the publisher"),
+        pytest.param("-1 s", [], 0, id="its time has come"),
+        pytest.param(None, ["1 hour"], 1, id="put off"),
+        pytest.param(None, ["-1 s"], 0, id="put off, and its time has come"),
+        pytest.param(None, ["1 hour", None], 0, id="put off, and then failed"),
+        pytest.param("1 hour", [None], 1, id="failed before its time"),
+        pytest.param("1 hour", ["-1 s"], 0, id="the later word counts"),
+        pytest.param("1 hour", ["1 hour", "2 hours"], 1, id="counted once"),
+    ],
+)
+async def test_what_is_not_due_is_delayed_and_not_ready(
+    db: asyncpg.Connection, asked_for: str | None, failures: list[str | None], delayed: int
+) -> None:
+    """Beside two that are due, one that was purged before its time, and as ready_messages says."""
+    queue, segment = await make_queue(db, "q"), await make_segment(db)
+    await append(db, segment, queue, range(4))
+    delay = 'UPDATE howdah.message SET not_before = now() + $1::text::interval WHERE "offset" = $2'
+    await db.execute(delay, asked_for, 1)
+    await db.execute(delay, "1 hour", 3)
+    for count, until in enumerate(failures):
+        await db.execute(
+            'INSERT INTO howdah.redelivery (generation, queue_id, "offset", count, not_before) '
+            "VALUES (1, $1, 1, $2, now() + $3::text::interval)",
+            queue,
+            count,
+            until,
+        )
+    await settle(db, queue, 1, 0, "{[3,4)}", is_full=True)
+    status = await _status(db, "q")
+    assert (status["ready"], status["delayed"], status["unsettled"]) == (3 - delayed, delayed, 3)
+    states = "SELECT count(*) FROM howdah.ready_messages WHERE state = 'delayed'"
+    assert await db.fetchval(states) == delayed
+
+
+async def test_a_delayed_message_carried_forward_out_of_a_retired_segment_counts_once(
+    db: asyncpg.Connection,
+) -> None:
+    queue = await make_queue(db, "q")
+    old, new = await make_segment(db), await make_segment(db)
+    await append(db, old, queue, [0])
+    await append(db, new, queue, [0, 1])
+    await db.execute("UPDATE howdah.message SET not_before = now() + interval '1 hour'")
+    await db.execute(
+        "UPDATE howdah.segment SET sealed_at = now(), retired_at = now() WHERE id = $1", old
+    )
+    status = await _status(db, "q")
+    assert (status["ready"], status["delayed"]) == (0, 2)
+
+
 async def test_an_empty_queue_has_nothing_of_any_age(db: asyncpg.Connection) -> None:
     await make_queue(db, "q")
     await make_queue(db, "s", "stream")
