@@ -18,6 +18,7 @@ from gateway.commands.command import CommandError
 from gateway.config import Config
 from gateway.database import (
     SCHEMA_MISSING,
+    UNREACHABLE,
     DatabaseError,
     PrivateUrl,
     bring_up_to_date,
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 CONNECT_SECONDS = 10
+# Asked of the catalog, which everybody may read.
+LACK = """
+SELECT EXISTS (
+           SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+           WHERE n.nspname = 'howdah' AND c.relname = 'alembic_version') AS is_migrated,
+       coalesce(pg_has_role(to_regrole($1)::oid, 'USAGE'), false) AS has_role
+"""
 
 
 @asynccontextmanager
@@ -96,15 +104,36 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
                 "`howdah migrate`, and if that changes nothing `howdah doctor`"
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
-            raise CommandError(
-                f"{error}: ask a DBA for {_grant('howdah_operator', url)}"
-            ) from error
+            raise CommandError(f"{error}: {await _lack(url, 'howdah_operator')}") from error
         except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
             raise DatabaseError(f"the database went away: {error}: try again") from error
         except asyncpg.PostgresError as error:  # a full disk, a standby, somebody who cancels
             raise unusable(url, error) from error
         finally:
             await connection.close(timeout=CONNECT_SECONDS)
+
+
+async def _lack(url: str, role: str) -> str:
+    """What helps a login that was denied something: the role, unless a grant would be in vain,
+    because there is no schema to grant it on, or the login has it already."""
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            row = await connection.fetchrow(LACK, role)
+        finally:
+            await connection.close(timeout=CONNECT_SECONDS)
+    except UNREACHABLE:
+        row = None
+    if row is not None and not row["is_migrated"]:
+        return (
+            "the schema howdah is not migrated yet: run `howdah migrate` as the login that owns it"
+        )
+    if row is not None and row["has_role"]:
+        return (
+            f"this login has {role} already, so the schema may be older than this release: have "
+            "its owner run `howdah migrate`; if that changes nothing, somebody has revoked a right"
+        )
+    return f"ask a DBA for {_grant(role, url)}"
 
 
 def _grant(role: str, url: str) -> str:
@@ -148,7 +177,7 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
             if isinstance(said, asyncpg.InsufficientPrivilegeError):
                 raise CommandError(
                     f"{said}: users and virtual hosts are kept in the gateway's own tables; use "
-                    f"its login, or ask a DBA for {_grant('howdah_gateway', url)}"
+                    f"its login, or {await _lack(url, 'howdah_gateway')}"
                 ) from error
             if isinstance(said, SCHEMA_MISSING):
                 raise unusable(url, error) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -15,13 +16,13 @@ import socket
 import ssl
 from http.client import HTTPException
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
 from gateway.commands.openness import openness
 from gateway.commands.tables import print_json
-from gateway.config import Config, Listener
+from gateway.config import Config, Listener, Listeners
 from gateway.config_source import ConfigError
 from gateway.data_dir import is_held
 from gateway.database import DatabaseError
@@ -42,9 +43,11 @@ NEAREST = {
     "": "127.0.0.1",
 }  # where one that listens everywhere is
 CHANGE = "change it in the configuration"
+AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 UNSURE = (
-    "see with `ss -ltnp` who has it: a gateway may be running that neither the database nor its "
-    "management listener could tell of; otherwise change it in the configuration"
+    "`ss -ltnp` names the program: it may be the gateway of this configuration, which neither the "
+    "database nor its management and AMQP listeners could tell; otherwise change it in the "
+    "configuration"
 )
 
 
@@ -64,7 +67,7 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
 
     findings = ok(f"configuration: {options.config or 'defaults and environment'}")
     findings += disk(Path(config.data_dir)) + open_files()
-    is_served, way_out = False, CHANGE
+    is_served, is_known = False, True
     try:
         async with connected(config) as connection:
             findings += await examine(connection)
@@ -75,9 +78,9 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
         # The database cannot tell who runs; of a private one, the folder can.
         is_private = config.database.url is None
         is_held_here = is_private and is_held(Path(config.data_dir))
-        is_served = is_held_here or await asyncio.to_thread(answers, config.listeners.management)
-        way_out = UNSURE
-    findings += listeners(config, is_served=is_served, way_out=way_out)
+        is_served = is_held_here or await asyncio.to_thread(is_running, config.listeners)
+        is_known = False
+    findings += listeners(config, is_served=is_served, is_known=is_known)
     if options.json:
         print_json(findings)
     else:
@@ -116,48 +119,85 @@ def open_files() -> list[Finding]:
     return ok("enough files may be open")
 
 
-def answers(listener: Listener | None) -> bool:
+def is_running(listeners: Listeners) -> bool:
+    """Whether one of the listeners that say who they are is a gateway's."""
+    return _answers(listeners.management) or _greets(listeners.amqp)
+
+
+def _answers(listener: Listener | None) -> bool:
     """Whether a gateway of ours is at the management listener's address."""
     if listener is None:
         return False
-    scheme, context = "http", None
-    if listener.tls is not None:
-        # Nothing secret is said, and the answer opens no door.
-        scheme, context = "https", ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = _unverified(listener)
     host = NEAREST.get(listener.host, listener.host)
     place = f"[{host}]" if ":" in host else host
-    url = f"{scheme}://{place}:{listener.port}/health/live"
+    url = f"{'http' if context is None else 'https'}://{place}:{listener.port}/health/live"
+    # No proxy, whatever the environment says: it would answer for itself.
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     try:
-        with urlopen(url, timeout=ANSWER_SECONDS, context=context) as answer:
+        with opener.open(url, timeout=ANSWER_SECONDS) as answer:
             said = json.loads(answer.read(1024))
     except (OSError, ValueError, HTTPException):
         return False
     return isinstance(said, dict) and said.get("gateway") == PRODUCT
 
 
-def listeners(config: Config, *, is_served: bool, way_out: str) -> list[Finding]:
+def _greets(listener: Listener | None) -> bool:
+    """Whether a gateway of ours is at the AMQP listener's address: the first thing that a server
+    of 0.9.1 says is what product it is."""
+    if listener is None:
+        return False
+    context = _unverified(listener)
+    try:
+        address = (NEAREST.get(listener.host, listener.host), listener.port)
+        with (
+            socket.create_connection(address, ANSWER_SECONDS) as plain,
+            plain if context is None else context.wrap_socket(plain) as peer,
+        ):
+            peer.sendall(AMQP_HEADER)
+            return PRODUCT.encode() in peer.recv(4096)
+    except (OSError, ValueError):
+        return False
+
+
+def _unverified(listener: Listener) -> ssl.SSLContext | None:
+    """TLS without a look at certificates: nothing secret is said, and the answer opens no door."""
+    if listener.tls is None:
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def listeners(config: Config, *, is_served: bool, is_known: bool) -> list[Finding]:
+    """Whether each can be opened. `is_known`: the database has told whether a gateway runs."""
     findings = []
     for name, listener in config.listeners.enabled().items():
         try:
             if listener.tls is not None:
                 server_context(name, listener.tls)
             if not is_served:
-                _try_to_bind(name, listener)
+                _try_to_bind(listener)
         except ConfigError as error:
-            findings.append(fail(str(error), way_out))
+            findings.append(fail(str(error), CHANGE))
+        except OSError as error:
+            findings.append(_cannot_bind(name, listener, error, is_known=is_known))
     if findings:
         return findings
     return ok("listeners: " + ("the gateway is running" if is_served else "every port is free"))
 
 
-def _try_to_bind(name: str, listener: Listener) -> None:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise cannot_listen(name, listener, error) from error
+def _try_to_bind(listener: Listener) -> None:
+    family, kind, _, _, address = socket.getaddrinfo(
+        listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+
+
+def _cannot_bind(name: str, listener: Listener, error: OSError, *, is_known: bool) -> Finding:
+    if error.errno == errno.EADDRINUSE and not is_known:
+        place = f"{listener.host}:{listener.port}"
+        return fail(f"listeners.{name}.port: {place} is in use, and nobody tells by whom", UNSURE)
+    return fail(str(cannot_listen(name, listener, error)), CHANGE)

@@ -94,8 +94,11 @@ SELECT current_user AS login, current_database() AS database, pg_is_in_recovery(
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('default_transaction_read_only') AS read_only
 """
-_SCHEMA_RIGHT: Final = """
-SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = $1
+# Everybody may read the catalog, whatever the schema lets them see.
+_SCHEMA: Final = """
+SELECT has_schema_privilege(n.oid, 'USAGE') AS may_look, EXISTS (
+    SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = $2) AS is_migrated
+FROM pg_namespace n WHERE n.nspname = $1
 """
 
 
@@ -117,13 +120,16 @@ async def check(connection: asyncpg.Connection) -> list[Problem]:
     problems = _server_problems(server)
     if problems:
         return problems
-    may_look = await connection.fetchval(_SCHEMA_RIGHT, SCHEMA)
-    if may_look is False:
+    schema = await connection.fetchrow(_SCHEMA, SCHEMA, VERSION_TABLE)
+    if schema is None:
+        return [Problem(f"database {server['database']} has no schema {SCHEMA}", MIGRATE)]
+    if not schema["is_migrated"]:  # a DBA made it, for somebody who may not
+        return [Problem(f"the schema {SCHEMA} in {server['database']} is not migrated", MIGRATE)]
+    if not schema["may_look"]:
         return [_no_rights(server["login"], f"may not use the schema {SCHEMA}")]
-    if may_look:
-        missing = await _missing_rights(connection, {VERSION_TABLE: "SELECT"})
-        if missing:
-            return [_no_rights(server["login"], f"lacks {', '.join(missing)}")]
+    missing = await _missing_rights(connection, {VERSION_TABLE: "SELECT"})
+    if missing:
+        return [_no_rights(server["login"], f"lacks {', '.join(missing)}")]
     problems = _version_problems(server["database"], await version_of(connection))
     if problems:
         return problems

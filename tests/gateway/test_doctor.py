@@ -64,23 +64,6 @@ def test_a_gateway_whose_database_is_out_of_reach_is_not_mistaken_for_another_pr
     assert "listeners: the gateway is running" in done.stdout
 
 
-def test_who_has_a_port_is_left_open_when_nobody_tells(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        environ = {
-            "HOWDAH_DATABASE__URL": "postgresql://user:secret@127.0.0.1:1/db",
-            "HOWDAH_DATA_DIR": str(tmp_path),
-            "HOWDAH_LISTENERS__AMQP__PORT": str(taken.getsockname()[1]),
-            # No other well-known port either: a developer's own gateway may be running.
-            "HOWDAH_LISTENERS__MQTT": "null",
-            "HOWDAH_LISTENERS__MQTT_WS": "null",
-            "HOWDAH_LISTENERS__MANAGEMENT": "null",
-        }
-        done = howdah("doctor", environ=environ)
-    assert done.returncode == 1
-    assert "listeners.amqp.port: " in done.stdout
-    assert "`ss -ltnp`" in done.stdout
-
-
 def test_a_private_database_that_is_down_is_named_and_its_gateway_is_not_mistaken(
     tmp_path: Path,
 ) -> None:
