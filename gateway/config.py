@@ -269,7 +269,7 @@ class Broker(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             description="bindings of one headers exchange, each of which every message is "
-            "compared with",
+            "compared with; one with long arguments counts once more for 512 characters of them",
         ),
     ] = 10_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Q = TypeVar("Q", bound=Hashable)
 
@@ -22,6 +22,9 @@ class BindingLimits:
     to_one: int = 10_000
     from_one: int = 100_000
     from_one_headers: int = 10_000
+
+
+TEXT_OF_ONE: Final = 512  # characters of arguments for which a binding counts once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,12 @@ class Binding(Generic[Q]):
             and self.source == other.source
             and self.is_filter == other.is_filter
         )
+
+    @property
+    def weight(self) -> int:
+        """For how many bindings it counts: long arguments take memory, and time with each message
+        that a headers exchange compares with them."""
+        return 1 + len(self.identity) // TEXT_OF_ONE
 
     def __hash__(self) -> int:
         return hash((self.source, self.destination, self.key, self.identity))

@@ -191,7 +191,7 @@ class Exchange(ABC, Generic[Q]):
         self.spec = spec
         # by their identity, so that an equal one finds the one that is bound; in order of binding
         self.bindings: dict[Binding[Q], Binding[Q]] = {}
-        self.bound = 0  # of them, those that are no subscriptions
+        self.bound = 0  # what those of them weigh that are no subscriptions
 
     def inert(self, arguments: Mapping[str, object] | None) -> tuple[str, ...]:
         """Arguments of a binding that look like orders, and are none to this kind."""
@@ -207,12 +207,12 @@ class Exchange(ABC, Generic[Q]):
         """Takes a binding that is not there yet; a CoreError if this kind cannot have it."""
         self._index(binding)
         self.bindings[binding] = binding
-        self.bound += not binding.is_filter
+        self.bound += 0 if binding.is_filter else binding.weight
 
     def remove(self, binding: Binding[Q]) -> None:
         """Lets go of a binding that is there."""
         self._unindex(self.bindings.pop(binding))
-        self.bound -= not binding.is_filter
+        self.bound -= 0 if binding.is_filter else binding.weight
 
     @abstractmethod
     def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queue_core.bindings import Binding, BindingLimits, ExchangeRef, Q
+from queue_core.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef, Q
 from queue_core.errors import (
     AccessRefused,
     ExchangeInUse,
@@ -297,9 +297,10 @@ class Router(Generic[Q]):
         if binding in source.bindings:
             return
         most = limits.from_one_headers if source.reads_headers else limits.from_one
-        if source.bound >= most:
+        if source.bound + binding.weight > most:
             raise LimitExceeded(
-                f"exchange '{binding.source}' has {source.bound} bindings, and {most} are allowed; "
+                f"exchange '{binding.source}' has {source.bound} bindings, and {most} are allowed "
+                f"(long arguments count once more for {TEXT_OF_ONE} characters); "
                 "take some away, use another exchange, or raise "
                 f"broker.max_{'header_' if source.reads_headers else ''}bindings_per_exchange"
             )

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from queue_core import bindings as bindings_module
-from queue_core.bindings import Binding, BindingLimits, ExchangeRef
+from queue_core.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef
 from queue_core.errors import LimitExceeded
 from queue_core.exchanges import ExchangeSpec
 from queue_core.router import Router
@@ -106,6 +106,21 @@ def test_an_exchange_has_a_bounded_number_of_bindings(source: str, most: int, ke
     assert not bind(router, source, 0)  # what is there may be said again
     router.unbind(source, "q", "k0", {"n": 0} if source == "amq.headers" else None)
     assert bind(router, source, most)
+
+
+@pytest.mark.parametrize("source", ["amq.headers", "amq.direct"])
+def test_a_binding_with_long_arguments_counts_for_several(source: str) -> None:
+    limits = BindingLimits(from_one=10, from_one_headers=10)
+    router: Router[str] = Router()
+    long = {f"k{number}": number for number in range(8 * TEXT_OF_ONE // 10)}
+    with pytest.raises(LimitExceeded):
+        router.bind(source, "q", "", {**long, "x": "y" * 9 * TEXT_OF_ONE}, limits=limits)
+    assert router.bind(source, "q", "", long, limits=limits)
+    with pytest.raises(LimitExceeded, match="long arguments count"):
+        router.bind(source, "q", "", {**long, "other": 1}, limits=limits)
+    router.unbind(source, "q", "", long)
+    for number in range(10):
+        assert router.bind(source, "q", "", {"n": number}, limits=limits)
 
 
 def test_a_queue_and_an_exchange_are_led_to_by_a_bounded_number_of_bindings() -> None:
