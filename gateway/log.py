@@ -12,6 +12,7 @@ import atexit
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -22,7 +23,9 @@ from gateway.repetitions import Repetitions
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
+OURS: Final = frozenset(("gateway", "protocols", "queue_core", "spark_etl", "migrations"))
 LONGEST_TEXT: Final = 4096  # characters of a message, or of one fact
+LONGEST_PART: Final = 1024  # characters of one value in a message
 LONGEST_TRACE: Final = 32_768
 TRACE_MARGIN: Final = "  | "  # no line of a trace can be taken for a line of the log
 
@@ -62,10 +65,52 @@ def without_secrets(text: str) -> str:
     return text
 
 
+class Clean(str):
+    """Text without secrets, that is not to be searched for them again."""
+
+    __slots__ = ()
+
+
+class _Part:
+    """A value that a line names. It is searched for secrets, and cut, by itself: a name that a peer
+    chose, which looks like the begin of a secret or is very long, must not hide what the line says
+    next, such as the client's address."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return _cut(str(self._value), LONGEST_PART)
+
+    def __repr__(self) -> str:
+        return _cut(repr(self._value), LONGEST_PART)
+
+
+def _part(value: object) -> object:
+    return value if isinstance(value, int | float | Clean) else _Part(value)
+
+
+def message_of(record: logging.LogRecord) -> Clean:
+    """What a record says, without secrets. Libraries' lines are searched as a whole."""
+    template, values = record.msg, record.args
+    if not values or record.name.partition(".")[0] not in OURS:
+        return Clean(without_secrets(record.getMessage()))
+    if isinstance(values, Mapping):
+        return Clean(str(template) % {name: _part(value) for name, value in values.items()})
+    return Clean(str(template) % tuple(_part(value) for value in values))
+
+
 def _shown(value: object) -> str:
-    text = str(value)
-    rest = len(text) - LONGEST_TEXT
-    shown = escaped(without_secrets(text[:LONGEST_TEXT]))
+    if isinstance(value, Clean) and len(value) <= LONGEST_TEXT:
+        return escaped(value)
+    return escaped(_cut(str(value), LONGEST_TEXT))
+
+
+def _cut(text: str, longest: int) -> str:
+    rest = len(text) - longest
+    shown = without_secrets(text[:longest])
     return shown if rest <= 0 else f"{shown}... ({rest} more characters)"
 
 
@@ -75,7 +120,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = _moment(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         facts = ", ".join(f"{name}={_shown(value)}" for name, value in _facts(record).items())
-        message = _shown(record.getMessage()) + (f" ({facts})" if facts else "")
+        message = _shown(message_of(record)) + (f" ({facts})" if facts else "")
         line = f"{moment} {record.levelname:<7} {record.name}: {message}"
         return "\n".join((line, *(TRACE_MARGIN + each for each in _trace(self, record))))
 
@@ -88,7 +133,7 @@ class JsonFormatter(logging.Formatter):
             "time": _moment(record).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _shown(record.getMessage()),
+            "message": _shown(message_of(record)),
             **{name: _fact(value) for name, value in _facts(record).items()},
         }
         trace = _trace(self, record)
@@ -107,7 +152,7 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     """Send every log line of this process to one stream, in one style."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(_FORMATTERS[style]())
-    repetitions = Repetitions(handler)
+    repetitions = Repetitions(handler, message_of)
     handler.addFilter(repetitions)
     atexit.register(repetitions.end)
     root = logging.getLogger()

@@ -38,10 +38,14 @@ class Repetitions(logging.Filter):
     (CRITICAL) is always written."""
 
     def __init__(
-        self, handler: logging.Handler, clock: Callable[[], float] = time.monotonic
+        self,
+        handler: logging.Handler,
+        text_of: Callable[[logging.LogRecord], str] = logging.LogRecord.getMessage,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._handler = handler
+        self._text_of = text_of
         self._clock = clock
         self._counts: dict[Kind, Count] = {}
         self._lock = threading.RLock()  # threads log, too
@@ -59,7 +63,7 @@ class Repetitions(logging.Filter):
                 return True
             count.left_out += 1
             if count.example is None:
-                count.example = _example(record)
+                count.example = _example(record, self._text_of(record))
                 self._plan()
             return False
 
@@ -105,13 +109,13 @@ class Repetitions(logging.Filter):
                 self._plan()
 
 
-def _example(record: logging.LogRecord) -> logging.LogRecord:
+def _example(record: logging.LogRecord, text: str) -> logging.LogRecord:
     return logging.LogRecord(
         record.name,
         record.levelno,
         record.pathname,
         record.lineno,
-        record.getMessage(),
+        text,
         None,
         None,
     )

@@ -143,6 +143,40 @@ def test_a_line_is_cut_where_a_peer_would_fill_the_disk_with_one() -> None:
     assert "more characters" in stream.getvalue()
 
 
+HIDING = ["b", "x b", 'b"', "authorization", "authorization:", "passwd=", "x://a:", "x" * 65_535]
+
+
+@pytest.mark.parametrize("name", HIDING)
+@pytest.mark.parametrize("count", [1, SAID_AT_ONCE + 1])
+def test_no_name_that_a_peer_chose_hides_where_it_came_from(name: str, count: int) -> None:
+    stream = io.StringIO()
+    set_up_logging("info", "text", stream)
+    for _ in range(count):
+        logging.getLogger("queue_core.auth").warning(
+            "login of '%s' from %s refused: %s (client '%s')", name, "192.0.2.7", "wrong", "c"
+        )
+    handler = logging.getLogger().handlers[0]
+    for each in handler.filters:
+        if isinstance(each, Repetitions):
+            each.end()
+    assert stream.getvalue().count("from 192.0.2.7 refused: wrong (client 'c')") == count
+
+
+def test_a_value_with_a_secret_in_it_is_shown_without() -> None:
+    stream = io.StringIO()
+    set_up_logging("info", "text", stream)
+    for logger in ("gateway.x", "aiohttp.server"):
+        log = logging.getLogger(logger)
+        log.warning(
+            "from %s: %s", "192.0.2.7", ValueError("got b'hunter2' of postgres://a:hunter2@b")
+        )
+        log.warning("%r and %s", b"hunter2", {"Authorization": "Basic hunter2"})
+        log.warning("%(who)s says %(what)s", {"who": "a", "what": b"hunter2"})
+    logging.getLogger("aiohttp.server").warning("Authorization: %s", "hunter2")
+    assert "hunter2" not in stream.getvalue()
+    assert stream.getvalue().count("192.0.2.7") == 2
+
+
 class Clock:
     now = 0.0
 
@@ -155,7 +189,7 @@ class Written(logging.Handler):
         super().__init__()
         self.lines: list[str] = []
         self.clock = Clock()
-        self.repetitions = Repetitions(self, self.clock)
+        self.repetitions = Repetitions(self, clock=self.clock)
         self.addFilter(self.repetitions)
 
     def emit(self, record: logging.LogRecord) -> None:
