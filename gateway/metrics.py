@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.connections import Connections
+from queue_core.counters import QueueCounts
 from queue_core.manager import Manager
-from queue_core.queues import QueueCounts
 from queue_core.specs import QueueKind
 from queue_core.vhost import Queue
 

@@ -34,6 +34,7 @@ from queue_core.auth import (
 from queue_core.errors import AccessRefused
 from queue_core.logins import Answer, Challenge, Proven
 from queue_core.passwords import PasswordChecker, nobodys_hash
+from queue_core.patterns import compiled, matches
 from queue_core.scram import ClientFirst, ScramServer, Verifier
 from queue_core.throttle import Throttle
 
@@ -194,7 +195,7 @@ class Accounts:
 
 def _compiled(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text or r"\A\Z")  # an empty expression permits nothing, as '^$' does
+        return compiled(text or r"\A\Z")  # an empty expression permits nothing, as '^$' does
     except re.error:
         return NOTHING
 
@@ -370,7 +371,7 @@ class TablePermissions:
         if not name and resource.kind != "queue":
             name = DEFAULT_EXCHANGE
         pattern = self._accounts.pattern(getattr(permission, action.value))
-        if pattern.search(name) is None:
+        if not matches(pattern, name):
             return False
         return resource.kind != "topic" or self._permits_topic(identity, action, resource)
 
@@ -384,7 +385,7 @@ class TablePermissions:
         if resource.routing_key is None:
             return text in EVERY_KEY
         names = (identity.name, resource.vhost, identity.client_id)
-        return self._accounts.pattern(text, *names).search(resource.routing_key) is not None
+        return matches(self._accounts.pattern(text, *names), resource.routing_key)
 
 
 class UserAuth(Auth):

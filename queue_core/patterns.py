@@ -1,0 +1,84 @@
+"""Regular expressions of permissions, matched against names that clients choose, in bounded time.
+
+Whoever writes a rule such as `^(\\w+\\.?)*$` does not see that a name of thirty letters and a `!`
+keeps Python's matcher busy for hours, and everybody with it. The matcher looks for signals now and
+then: a timer of the process's own running time ends it. What takes too long does not match.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import threading
+from types import FrameType
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MOST_SECONDS: Final = 0.02  # of running time for one match; an honest one takes microseconds
+TRIES: Final = 2  # others' threads run in the same time, too
+SHOWN: Final = 200  # characters of a pattern in the log
+
+
+_LEADING: Final = re.compile(r"(?:\.\*)+(?![*+?{])(?=.)", re.S)
+
+
+def compiled(text: str) -> re.Pattern[str]:
+    """Raises re.error. What is looked for anywhere need not begin with `.*`, which makes the time
+    grow with the square of the name."""
+    return re.compile(_LEADING.sub("", text, count=1) if text.startswith(".*") else text)
+
+
+class _TooLong(Exception):
+    """A match has had its time."""
+
+
+class _Watch:
+    """The timer of the one match that is under way."""
+
+    def __init__(self) -> None:
+        self.is_matching = False
+        self.is_set_up = False
+
+    def set_up(self) -> None:
+        signal.signal(signal.SIGVTALRM, self._on_time)
+        self.is_set_up = True
+
+    def _on_time(self, number: int, frame: FrameType | None) -> None:
+        if self.is_matching:
+            raise _TooLong
+
+
+_watch: Final = _Watch()
+
+
+def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Whether the pattern is found in the name. Outside of the main thread, where no signal comes,
+    there is no bound."""
+    if threading.current_thread() is not threading.main_thread():
+        return pattern.search(name) is not None
+    if not _watch.is_set_up:
+        _watch.set_up()
+    for _ in range(TRIES):
+        try:
+            return _searched(pattern, name)
+        except _TooLong:
+            continue
+    log.warning(
+        "a permission's pattern takes too long for a name of %d characters, which is refused; "
+        "write it without repetitions of what may be repeated inside: %s",
+        len(name),
+        pattern.pattern[:SHOWN],
+    )
+    return False
+
+
+def _searched(pattern: re.Pattern[str], name: str) -> bool:
+    _watch.is_matching = True
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+        return pattern.search(name) is not None
+    finally:
+        _watch.is_matching = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
