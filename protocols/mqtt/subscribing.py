@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEVELS_EACH: Final = 16  # that a filter has on average, where a session has as many as it may
+# That a filter has on average, where a session has as many as it may.
+LEVELS_EACH: Final = 16
+CHARACTERS_EACH: Final = 256
+ALWAYS_CHARACTERS: Final = 65_536  # of one filter: the longest is taken, if it is the only one
 NEVER, IF_NEW = 2, 1  # retain handling; 0: always
 
 
@@ -307,14 +310,16 @@ class _Asked:
 
 
 class _Room:
-    """How many more subscriptions a session may have. Each level of a filter takes memory, so they
-    are counted, too: a filter of a hundred levels is no more welcome than a hundred filters."""
+    """How many more subscriptions a session may have. Each level and each character of a filter
+    takes memory, so they are counted, too: a filter of a hundred levels is no more welcome than a
+    hundred filters."""
 
     def __init__(self, held: Mapping[str, Subscription], settings: Settings) -> None:
         self._held = held
         self._most = settings.max_subscriptions
         self._taken = len(held)
         self._levels = sum(address.count("/") + 1 for address in held)
+        self._characters = sum(map(len, held))
 
     def take(self, topic_filter: str) -> None:
         """Raises LimitExceeded."""
@@ -333,8 +338,15 @@ class _Room:
                 f"the filters of a session have {self._most * LEVELS_EACH} levels at most, all "
                 "together; use shorter ones, or raise session.max_subscriptions"
             )
+        most = max(self._most * CHARACTERS_EACH, ALWAYS_CHARACTERS)
+        if self._characters + len(topic_filter) > most:
+            raise LimitExceeded(
+                f"the filters of a session have {most} characters at most, all together; use "
+                "shorter ones, or raise session.max_subscriptions"
+            )
         self._taken += 1
         self._levels += levels
+        self._characters += len(topic_filter)
 
 
 def parse_filter(written: str) -> tuple[str | None, str]:

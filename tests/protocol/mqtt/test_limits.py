@@ -14,6 +14,7 @@ from protocols.mqtt.packets import (
     SubAck,
     Subscribe,
     SubscribeRequest,
+    UnsubAck,
     Unsubscribe,
 )
 from protocols.mqtt.property_set import PropertySet as P
@@ -140,3 +141,17 @@ async def test_mqtt_3_3_4_9_a_smaller_receive_maximum_holds_for_what_was_in_flig
             )
             assert await client.hears_nothing()
             client.send(PubAck(again.packet_id))
+
+
+async def test_the_filters_of_a_session_take_a_bounded_memory(mqtt: Mqtt) -> None:
+    """A thousand filters of 64 KiB are 60 MB, and a stranger to nobody's account."""
+    async with mqtt.client() as client:
+        long = [fresh("t") + "x" * 60_000 for _ in range(8)]
+        requests = tuple(SubscribeRequest(each, 0) for each in long)
+        client.send(Subscribe(7, requests))
+        reasons = (await client.expect(SubAck)).reasons
+        assert reasons[:4] == (0, 0, 0, 0)
+        assert set(reasons[5:]) == {0x97}
+        client.send(Unsubscribe(8, (long[0],)))
+        await client.expect(UnsubAck)
+        await client.subscribe(long[7])

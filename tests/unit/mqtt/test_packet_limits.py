@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.mqtt.aliases import (
+    EMPTY_TOPIC,
+    MOST_CHARACTERS,
+    IncomingAliases,
+    OutgoingAliases,
+)
 from protocols.mqtt.codec import MOST_FILTERS, decode, split
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.packets import (
@@ -81,3 +87,19 @@ def test_a_packet_names_so_many_filters_and_no_more(version: Version, kind: type
     with pytest.raises(MqttError) as caught:
         decoded(packet(MOST_FILTERS + 1), version)
     assert caught.value.reason is ReasonCode.QUOTA_EXCEEDED
+
+
+def test_topics_with_a_number_take_a_bounded_memory() -> None:
+    incoming, outgoing = IncomingAliases(100), OutgoingAliases(100)
+    long = "x" * (MOST_CHARACTERS // 8)
+    for number in range(1, 9):
+        assert incoming.resolve(number, str(number) + long[1:]) == incoming.resolve(number, "")
+        assert outgoing.write(str(number) + long[1:])[1]
+    assert incoming.resolve(8, "9" + long[1:])  # in place of another
+    with pytest.raises(MqttError) as refusal:
+        incoming.resolve(9, "short")
+    assert refusal.value.reason is ReasonCode.QUOTA_EXCEEDED
+    assert outgoing.write("short")[1] == b""
+    assert outgoing.write("8" + long[1:])[0] == EMPTY_TOPIC
+    outgoing.take_back("8" + long[1:])
+    assert outgoing.write("short")[1]
