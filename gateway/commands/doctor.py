@@ -14,10 +14,12 @@ import resource
 import shutil
 import socket
 import ssl
+import time
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
+from gateway.commands.certificates import lifetimes
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
 from gateway.commands.openness import openness
@@ -184,7 +186,8 @@ def listeners(config: Config, *, is_served: bool, is_known: bool) -> list[Findin
             findings.append(_cannot_bind(name, listener, error, is_known=is_known))
     if findings:
         return findings
-    return ok("listeners: " + ("the gateway is running" if is_served else "every port is free"))
+    findings = ok("listeners: " + ("the gateway is running" if is_served else "every port is free"))
+    return findings + lifetimes(config.listeners, time.time())
 
 
 def _try_to_bind(listener: Listener) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncpg
 
-from gateway.config import Auth, Config, is_loopback
+from gateway.config import Auth, Config, ConfigError, is_loopback, require_safe_listeners
 from gateway.database import SCHEMA_MISSING
-from queue_core.store.findings import Finding, ok, warn
+from queue_core.store.findings import Finding, fail, ok, warn
 
 HAS_USERS = """
 SELECT EXISTS (
@@ -32,7 +32,22 @@ async def openness(connection: asyncpg.Connection, config: Config) -> list[Findi
     except asyncpg.InsufficientPrivilegeError:
         unseen = "this login may not see whether there are users, and so who may come in"
         return [warn(unseen, "use the gateway's login"), *in_the_clear(config)]
-    return strangers(config.auth, has_users=has_users) + in_the_clear(config)
+    return [
+        *unguarded(config, has_users=has_users),
+        *strangers(config.auth, has_users=has_users),
+        *in_the_clear(config),
+    ]
+
+
+def unguarded(config: Config, *, has_users: bool) -> list[Finding]:
+    """Listeners on the network with which the gateway does not start."""
+    try:
+        require_safe_listeners(config, has_users=has_users)
+    except ConfigError as error:
+        return [
+            fail(problem, "until then the gateway does not start") for problem in error.problems
+        ]
+    return []
 
 
 def strangers(auth: Auth, *, has_users: bool) -> list[Finding]:

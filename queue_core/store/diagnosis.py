@@ -40,6 +40,9 @@ UNSAFE_WHEN_OFF: Final = (
     ("track_counts", Level.WARN, GROWS),
 )
 
+# The second is the preflight's to find fault with.
+SAFE_WHEN_ON: Final = ("fsync", "synchronous_commit", "full_page_writes")
+
 Check = Callable[[asyncpg.Connection], Awaitable[list[Finding]]]
 
 _SERVER: Final = """
@@ -152,7 +155,8 @@ async def safety(connection: asyncpg.Connection) -> list[Finding]:
         for name, level, what in UNSAFE_WHEN_OFF
         if settings.get(name) == "off"
     ]
-    return found or ok("fsync, full_page_writes, synchronous_commit and autovacuum are on")
+    on = [name for name in SAFE_WHEN_ON if settings.get(name) != "off"]
+    return found or ok(f"{', '.join(on)} and autovacuum are on")
 
 
 async def clock(connection: asyncpg.Connection) -> list[Finding]:
@@ -180,8 +184,8 @@ async def sight(connection: asyncpg.Connection) -> list[Finding]:
         return ok("this login sees what every session does")
     return [
         warn(
-            f"what {row['sessions']} sessions of other logins do is hidden from this one: whether "
-            "one of them holds back vacuum, or runs what is in the gateway's way, cannot be told",
+            f"sessions of other logins, hidden from this one: {row['sessions']}; whether one of "
+            "them holds back vacuum, or runs what is in the gateway's way, cannot be told",
             f'GRANT pg_read_all_stats TO "{row["login"]}"; and run this again',
         )
     ]
@@ -248,7 +252,7 @@ async def segments(connection: asyncpg.Connection) -> list[Finding]:
     row = await connection.fetchrow(_SEGMENTS, LONG_UNDROPPED)
     assert row is not None
     if not row["overdue"]:
-        return ok(f"{row['segments']} segments, none overdue to be dropped")
+        return ok(f"segments: {row['segments']}, none overdue to be dropped")
     blockers = ", ".join(
         f"pid {b['pid']} ({b['application_name'] or 'unnamed'}, "
         f"{'since when is hidden from this login' if b['age'] is None else _age(b['age'])})"
@@ -277,7 +281,7 @@ async def row_security(connection: asyncpg.Connection) -> list[Finding]:
         warn(
             f"row-level security is on for {listed(policies.tables)}, and the views and functions "
             "of the schema go around it: they run as its owner",
-            "give people views that show their own queues, and no role of ours: see `Rights on "
+            "give people functions that show their own queues, and no role of ours: see `Rights on "
             "single queues` in docs/dba.md",
         )
     ]

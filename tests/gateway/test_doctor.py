@@ -15,6 +15,7 @@ from gateway.data_dir import DataDirLock, is_held
 from queue_core.store import diagnosis
 from queue_core.store.findings import Finding, Level
 from queue_core.store.migration import upgrade
+from tests import certificates
 from tests.gateway_process import GatewayProcess, howdah
 
 
@@ -108,6 +109,23 @@ def test_a_taken_port_fails(migrated: str) -> None:
     assert "listeners.amqp.port: " in done.stdout
 
 
+def test_listeners_that_the_gateway_refuses_to_open_fail_and_certificates_are_looked_at(
+    migrated: str,
+) -> None:
+    environ = {
+        "HOWDAH_DATABASE__URL": migrated,
+        "HOWDAH_LISTENERS__AMQP__HOST": "0.0.0.0",
+        "HOWDAH_LISTENERS__AMQP__TLS__CERT": str(certificates.SERVER),
+        "HOWDAH_LISTENERS__AMQP__TLS__KEY": str(certificates.SERVER_KEY),
+        **{f"HOWDAH_LISTENERS__{each}__PORT": "0" for each in ("MQTT", "AMQP", "MANAGEMENT")},
+        "HOWDAH_LISTENERS__MQTT_WS": "null",
+    }
+    done = howdah("doctor", environ=environ)
+    assert done.returncode == 1
+    assert "FAIL listeners.amqp.host: 0.0.0.0 is reachable from other machines" in done.stdout
+    assert "OK   certificates of listeners: the first ends in " in done.stdout
+
+
 async def test_whoever_holds_back_vacuum_is_named(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +152,9 @@ async def test_settings_under_which_messages_are_lost_are_named(
     doctor = await asyncpg.connect(migrated)
     try:
         assert levels(await diagnosis.safety(doctor)) == {Level.OK}
+        await doctor.execute("SET synchronous_commit = off")
+        (finding,) = await diagnosis.safety(doctor)  # the preflight tells of it
+        assert finding.what == "fsync, full_page_writes and autovacuum are on"
         off = "SELECT name, 'off' AS setting FROM pg_settings WHERE name IN ('fsync', 'autovacuum')"
         monkeypatch.setattr(diagnosis, "_SETTINGS", off)
         loses, grows = await diagnosis.safety(doctor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.commands.openness import in_the_clear, strangers
+from gateway.commands.openness import in_the_clear, strangers, unguarded
 from gateway.config import Auth, Config, Listener, Listeners
 from queue_core.store.findings import Level
 
@@ -36,3 +36,12 @@ def test_a_listener_without_tls_on_the_network_is_named() -> None:
     (finding,) = in_the_clear(Config(listeners=listeners))
     assert "listener amqp on 0.0.0.0 has no TLS" in finding.what
     assert in_the_clear(Config()) == []
+
+
+def test_a_listener_that_keeps_the_gateway_from_starting_fails() -> None:
+    config = Config(listeners=Listeners(amqp=Listener(port=5672, host="0.0.0.0")))
+    (finding,) = unguarded(config, has_users=False)
+    assert finding.level is Level.FAIL
+    assert "listeners.amqp.host: 0.0.0.0 is reachable from other machines" in finding.what
+    assert unguarded(config, has_users=True) == []
+    assert unguarded(Config(), has_users=False) == []
