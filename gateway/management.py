@@ -187,7 +187,9 @@ async def ready(request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """Counters and queues of all virtual hosts; where a login is asked for, for named users."""
-    if request.app[METRICS_LOGIN] and (await _identify(request)).is_anonymous:
+    if request.app[METRICS_LOGIN] and (
+        "Authorization" not in request.headers or (await _identify(request)).is_anonymous
+    ):
         raise _unauthorized("metrics are for users with a name: send HTTP Basic credentials")
     text = await request.app[SCRAPES].text()
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

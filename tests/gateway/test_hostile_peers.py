@@ -78,6 +78,7 @@ def test_metrics_are_behind_a_login_where_the_operator_wants_one(tmp_path: Path)
             401,
             'Basic realm="howdah", charset="UTF-8"',
         )
+        assert "metrics are for users with a name" in text
         assert "howdah_" not in text
         assert get(gateway, "/metrics", "prometheus:wrong")[0] == 401
         status, text, _ = get(gateway, "/metrics", f"prometheus:{SECRET}")
