@@ -171,6 +171,12 @@ async def _check_target(operations: Operations, options: argparse.Namespace) -> 
         raise CommandError(f"--retain goes with a topic, not with {what}")
     if queue is not None:
         await operations.require_queue(options.vhost, queue)
+    elif options.exchange is None and await operations.has_queue(options.vhost, options.address):
+        name = options.address
+        print(
+            f"to the topic '{name}', not into the queue of that name: that is --queue {name}",
+            file=sys.stderr,
+        )
 
 
 def _queue_of(options: argparse.Namespace) -> str | None:

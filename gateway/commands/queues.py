@@ -45,6 +45,11 @@ LIST_COLUMNS = (
     "size",
 )
 MOST_PEEKED = 2**31 - 1  # PostgreSQL's integer
+HIDDEN_DEFINITION = (
+    "arguments and bindings are hidden from this login: ask a DBA for "
+    "GRANT SELECT ON howdah.queue, howdah.binding"
+)
+YES_NO = {True: "yes", False: "no"}
 WAITS = (
     "The running gateway does it. Where none runs, the request stays in the database and is done "
     "when one starts; this command then ends with an error that says so."
@@ -206,6 +211,8 @@ def _print_details(details: QueueDetails) -> None:
         }
     for name, value in facts.items():
         print(f"{name.replace('_', ' ') + ':':<14}{shown(value)}")
+    if details.arguments is None:
+        print(HIDDEN_DEFINITION)
     for binding in details.bindings or ():
         source = binding.exchange or "(default exchange)"
         print(f"{'bound to:':<14}{source} with key '{binding.routing_key}'")
@@ -354,6 +361,9 @@ async def _change(
             print(f"asked for as command {command}")
             return 0
         result = await operations.outcome(command, options.timeout)
-    facts = ", ".join(f"{name}: {value}" for name, value in result.items())
+    facts = ", ".join(
+        f"{name}: {YES_NO[value] if isinstance(value, bool) else value}"
+        for name, value in result.items()
+    )
     print(f"queue '{options.queue}' {done}{f' ({facts})' if facts else ''}")
     return 0

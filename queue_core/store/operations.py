@@ -33,6 +33,9 @@ LACKS_QUEUE: Final = """
 SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)
    AND NOT EXISTS (SELECT FROM howdah.queue_status WHERE vhost = $1 AND queue = $2)
 """
+HAS_QUEUE: Final = """
+SELECT EXISTS (SELECT FROM howdah.queue_status WHERE vhost = $1 AND queue = $2)
+"""
 MAY_READ_QUEUES: Final = """
 SELECT has_table_privilege('howdah.vhost', 'SELECT')
    AND has_table_privilege('howdah.queue_status', 'SELECT')
@@ -242,6 +245,13 @@ class Operations:
         return bool(await self._connection.fetchval(IS_SERVED, LOCK))
 
     # --- publishing
+
+    async def has_queue(self, vhost: str, name: str) -> bool:
+        """Whether there is a durable queue of that name, as far as the login may see."""
+        return bool(
+            await self._connection.fetchval(MAY_READ_QUEUES)
+            and await self._connection.fetchval(HAS_QUEUE, vhost, name)
+        )
 
     async def require_queue(self, vhost: str, name: str) -> None:
         """Nobody hears that a message from SQL had nowhere to go: better told before. Raises

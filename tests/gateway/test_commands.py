@@ -58,7 +58,7 @@ def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess)
 def test_a_queue_is_declared_listed_and_shown(shared_gateway: GatewayProcess) -> None:
     arguments = ("-a", "x-queue-type=stream", "-a", "x-max-length-bytes=1000000")
     said = answer(shared_gateway.run("queue", "declare", "shown", *arguments))
-    assert "queue 'shown' declared" in said
+    assert "queue 'shown' declared (created: yes)" in said
     table = answer(shared_gateway.run("queue", "list"))
     assert table.startswith("VHOST  QUEUE")
     assert "shown" in table
@@ -286,6 +286,15 @@ def test_the_body_comes_from_the_argument_or_from_standard_input(
     found = json.loads(answer(shared_gateway.run("queue", "peek", queue, "--json")))
     bodies = [message["body"] for message in found]
     assert bodies == ["from stdin", "from dash", "by exchange", "one", "two"]
+
+
+def test_a_topic_that_is_named_as_a_queue_is_told_from_it(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    words = shared_gateway.run("publish", queue, "x").stderr
+    assert f"to the topic '{queue}', not into the queue of that name: that is --queue" in words
+    assert "published as" in words
+    assert "queue" not in shared_gateway.run("publish", f"{queue}/level", "x").stderr
 
 
 def test_a_delayed_message_waits_and_an_expiring_one_goes(

@@ -66,6 +66,21 @@ def test_where_the_schema_is_there_the_grant_is_named(database_url: str, strange
         assert "howdah migrate" not in words, arguments
 
 
+async def test_an_operator_is_told_that_a_definition_is_hidden_and_by_which_grant_it_is_not(
+    owner: asyncpg.Connection, database_url: str
+) -> None:
+    assert howdah("migrate", environ=configured(database_url)).returncode == 0
+    await owner.execute("INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'classic')")
+    async with a_login(owner, database_url, "howdah_operator") as url:
+        shown = howdah("queue", "show", "q", environ=configured(url)).stdout
+        assert "name:         q" in shown
+        grant = re.search(r"ask a DBA for (GRANT SELECT .+)", shown)
+        assert grant is not None
+        await owner.execute(f"{grant[1]} TO {urlsplit(url).username}")
+        assert "arguments:    {}" in howdah("queue", "show", "q", environ=configured(url)).stdout
+        await owner.execute(f"DROP OWNED BY {urlsplit(url).username}")
+
+
 async def test_a_login_that_has_the_role_is_told_that_the_schema_may_be_old(
     owner: asyncpg.Connection, database_url: str
 ) -> None:
