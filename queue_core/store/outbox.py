@@ -223,7 +223,7 @@ class Outbox:
             self._counters.unroutable += 1
             self._writer.submit(Unit([], self, outbox_id, None, (OutboxRecord(outbox_id), *more)))
             return
-        if not route:
+        if not route and not more:  # a retained message has its place
             self._counters.unroutable += 1
             log.warning(
                 "outbox row %d: nothing is bound for exchange '%s' with key '%s'; dropped",

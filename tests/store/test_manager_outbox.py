@@ -149,14 +149,6 @@ async def test_what_is_published_while_no_gateway_runs_waits_for_one(
     assert bodies(await house.drain()) == [b"patient"]
 
 
-async def test_a_message_for_nobody_is_taken_away_and_counted(
-    house: House, db: asyncpg.Connection
-) -> None:
-    await publish(db, "nobody", "1")
-    await drained(db)
-    assert house.manager.counters.unroutable == 1
-
-
 async def test_a_message_from_sql_says_what_it_was_given(
     house: House, db: asyncpg.Connection
 ) -> None:
