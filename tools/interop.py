@@ -284,7 +284,7 @@ LIMITS = """\
 
 - QoS 2 is between a client and the gateway: from other protocols MQTT gets QoS 1, or 0 for what is not
   durable. The retain flag, too, is MQTT's own.
-- MQTT counts an expiry in whole seconds: what is left of one is cut off.
+- MQTT counts an expiry in whole seconds: one that has begun counts whole.
 - MQTT 3.1.1 has no properties: its consumers get topic, QoS, retain flag and payload.
 - SQL reads the typed columns: ids as text, headers as JSON, of a repeated name the first. What was
   published is kept beside them, so consumers get all of it.

@@ -7,6 +7,7 @@ Run by `make docs`; a test fails when a page is older than the code.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 
 import msgspec
@@ -65,7 +66,7 @@ def _belongs(key: KeyPath, field: Field, section: KeyPath) -> bool:
 
 
 def _note(field: Field) -> str:
-    text = (field.section.__doc__ or "") if field.section is not None else ""
+    text = cleandoc(field.section.__doc__ or "") if field.section is not None else ""
     is_ours = text and not text.startswith("A group of keys")
     return f"{text}\n\n" if is_ours else ""
 
@@ -92,7 +93,7 @@ def _default(path: KeyPath, field: Field) -> str:
 
 
 def _written(value: object) -> str:
-    if value == {}:
+    if value in ({}, ()):
         return "none"
     if isinstance(value, bool) or value is None:
         return shown(value)
