@@ -137,11 +137,17 @@ def make_app(
     app[LIST_TURN] = asyncio.Lock()
     app[METRICS_LOGIN] = metrics_login
     app[HOSTS] = hosts
+    app.on_response_prepare.append(without_versions)
     app.router.add_get("/health/live", live)
     app.router.add_get("/health/ready", ready)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/api/queues", queues)
     return app
+
+
+async def without_versions(_request: web.Request, response: web.StreamResponse) -> None:
+    """Takes off the header that tells strangers which Python and which library answer."""
+    response.headers.pop("Server", None)
 
 
 @web.middleware

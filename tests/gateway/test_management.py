@@ -35,6 +35,12 @@ def test_a_gateway_that_runs_is_live_and_ready(shared_gateway: GatewayProcess) -
     assert get(shared_gateway, "/health/ready")[:2] == (200, '{"status":"ready"}\n')
 
 
+@pytest.mark.parametrize("path", ["/health/live", "/metrics", "/nothing"])
+def test_no_answer_tells_versions_of_libraries(shared_gateway: GatewayProcess, path: str) -> None:
+    headers = get(shared_gateway, path)[2]
+    assert not {"Server", "X-Powered-By"} & set(headers)
+
+
 def test_readiness_falls_while_postgresql_is_gone_and_comes_back(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "database", settings={"shared_buffers": "32MB"})
     with server, running(tmp_path / "gateway", {"database": {"url": server.url}}) as gateway:
