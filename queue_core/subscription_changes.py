@@ -116,15 +116,13 @@ class Changes:
             return
         try:
             async with self._turns.of(change.state.key):
-                try:
-                    await self._write(change)
-                except BaseException:
-                    self._undo(change)
-                    raise
-                finally:
-                    await self._clear_groups(change)
+                await self._write(change)
+        except BaseException:  # also whoever is cancelled before its turn has come
+            self._undo(change)
+            raise
         finally:
             self._forget(change)
+            await self._clear_groups(change)
 
     async def _write(self, change: Change) -> None:
         state = change.state

@@ -143,6 +143,32 @@ async def test_a_subscription_that_could_not_be_written_binds_nothing(here: Worl
         assert set(here.vhost.queues) == {"$session/sensor", "$live/session/sensor"}
 
 
+async def test_a_subscription_that_is_cancelled_while_it_waits_for_its_turn_is_undone(
+    here: World,
+) -> None:
+    session = await here.open()
+    here.outage.answers.clear()
+    first = asyncio.create_task(session.subscribe(Subscription("a", 1)))
+    shared = Subscription("c", 1, share="g")
+    waiting = [
+        asyncio.create_task(session.subscribe(each)) for each in (Subscription("b", 1), shared)
+    ]
+    dropping = asyncio.create_task(session.unsubscribe("a"))
+    await asyncio.sleep(0)  # all are made, and all but the first wait
+    assert here.vhost.router.route_topic("b")
+    assert not here.vhost.router.route_topic("a")
+    for task in (*waiting, dropping):
+        task.cancel()
+    await asyncio.wait([*waiting, dropping])
+    here.outage.answers.set()
+    await first
+    assert set(session.subscriptions) == {"a"}
+    assert here.vhost.router.route_topic("a")
+    assert not here.vhost.router.route_topic("b")
+    assert not here.sessions.shares.has("/", shared.address)
+    assert set(here.vhost.queues) == {"$session/sensor", "$live/session/sensor"}
+
+
 async def test_a_disconnection_is_written_when_the_database_is_back(here: World) -> None:
     session = await here.open()
     here.outage.is_on = True
