@@ -27,7 +27,7 @@ LONG_UNDROPPED: Final = timedelta(hours=1)
 LONG_UNDONE: Final = timedelta(minutes=1)
 RECENT_LOSS: Final = timedelta(days=30)
 LONG_WAIT: Final = timedelta(seconds=1)
-
+ROLES: Final = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")
 
 BY_WHOM: Final = " (as that login, a superuser or a member of pg_signal_backend)"
 RELOAD: Final = "SELECT pg_reload_conf();"
@@ -107,6 +107,20 @@ WHERE NOT l.granted AND w.application_name LIKE 'howdah gateway%'
   AND l.waitstart <= clock_timestamp() - $1::interval
   AND NOT EXISTS (SELECT FROM pg_locks x WHERE x.pid = h.pid AND NOT x.granted)
 GROUP BY h.pid, h.application_name, h.usename, h.query ORDER BY waited DESC LIMIT 3
+"""
+# Logins that are here by the default grant alone, and hold nothing of ours.
+_STRANGERS: Final = """
+SELECT r.rolname AS login FROM pg_roles r
+WHERE has_database_privilege('public', current_database(), 'CONNECT')
+  AND r.rolcanlogin AND NOT r.rolsuper AND r.rolname <> current_user
+  AND NOT EXISTS (
+      SELECT FROM pg_roles o
+      WHERE (o.rolname = ANY ($1)
+             OR o.oid IN (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'howdah')
+             OR o.oid IN (SELECT d.datdba FROM pg_database d
+                          WHERE d.datname = current_database()))
+        AND pg_has_role(r.oid, o.oid, 'MEMBER'))
+ORDER BY r.rolname LIMIT 4
 """
 _TORN: Final = "SELECT missing, stands_in FROM howdah.torn_tables() LIMIT 20"
 _LOSSES: Final = """
@@ -287,6 +301,24 @@ async def row_security(connection: asyncpg.Connection) -> list[Finding]:
     ]
 
 
+async def strangers(connection: asyncpg.Connection) -> list[Finding]:
+    """Logins that may connect and have no business here: an advisory lock needs no right, so each
+    of them can hold up every commit."""
+    logins = [row["login"] for row in await connection.fetch(_STRANGERS, list(ROLES))]
+    if not logins:
+        return ok("no login without a role of ours may connect by PUBLIC")
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    named = ", ".join(logins[:3]) + (" and others" if len(logins) > 3 else "")
+    return [
+        warn(
+            f"everybody may connect to this database (PUBLIC), {named} among them, and whoever is "
+            "connected can take an advisory lock that commits wait for",
+            f"GRANT CONNECT ON DATABASE {database} TO {', '.join(ROLES)}; and to whoever else is "
+            f"to come in; then REVOKE CONNECT ON DATABASE {database} FROM PUBLIC;",
+        )
+    ]
+
+
 async def compiling(connection: asyncpg.Connection) -> list[Finding]:
     """JIT: the gateway, its commands and the views do without; a DBA's own queries do not."""
     row = await connection.fetchrow(_JIT)
@@ -374,6 +406,7 @@ ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (
     torn_tables,
     losses,
     row_security,
+    strangers,
     segments,
     waiting_work,
 )

@@ -14,6 +14,7 @@ from queue_core.errors import InvalidArgument
 from queue_core.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store import diagnosis, operations, writer
+from queue_core.store.fence import FENCE_LOCK
 from queue_core.store.findings import Level
 from queue_core.store.keepalive import socket_of
 from queue_core.store.ownership import DatabaseInUse
@@ -381,9 +382,17 @@ async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(hou
             assert found == [25_000, 10, 3]
 
 
+@pytest.mark.parametrize(
+    "lock",
+    [
+        pytest.param("LOCK TABLE howdah.message IN ACCESS EXCLUSIVE MODE", id="table"),
+        pytest.param(f"SELECT pg_advisory_xact_lock({FENCE_LOCK})", id="advisory"),
+    ],
+)
 async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the_doctor(
     house: House,
     db: asyncpg.Connection,
+    lock: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -397,7 +406,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
     doctor = await operations.connect(house.url, "doctor")
     async with asyncio.timeout(30):
         async with db.transaction():
-            await db.execute("LOCK TABLE howdah.message IN ACCESS EXCLUSIVE MODE")
+            await db.execute(lock)
             house.put("q", b"second")
             while is_ready():
                 await doctor.execute("SELECT pg_sleep(0.005)")
@@ -405,7 +414,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
                 await doctor.execute("SELECT pg_sleep(0.005)")
         assert found[0].level is Level.FAIL
         assert f"for a lock of pid {db.get_server_pid()} " in found[0].what
-        assert "LOCK TABLE howdah.message" in found[0].what
+        assert lock in found[0].what
         assert f"pg_terminate_backend({db.get_server_pid()})" in found[0].way_out
         await house.flushed()
     assert is_ready()

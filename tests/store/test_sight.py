@@ -4,6 +4,7 @@ and concludes nothing from it."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -13,6 +14,8 @@ from queue_core.store.findings import Level
 from queue_core.store.operations import connect
 from tests.store.logins import a_login
 from tests.store.seed import make_segment
+
+_OURS = ("howdah_operator",)
 
 
 @pytest.fixture
@@ -85,3 +88,27 @@ async def test_the_doctor_says_where_plans_are_compiled(plain: asyncpg.Connectio
     (finding,) = await diagnosis.compiling(plain)
     is_on = is_available and default == "on"
     assert finding.level is (Level.WARN if is_on else Level.OK)
+
+
+async def test_the_doctor_names_logins_that_may_connect_and_have_no_role_of_ours(
+    db: asyncpg.Connection, migrated_url: str
+) -> None:
+    """An advisory lock needs no right: whoever may connect can hold up every commit."""
+    database = await db.fetchval("SELECT current_database()")
+    async with a_login(db, migrated_url) as stranger, a_login(db, migrated_url, *_OURS) as ours:
+        names = [urlsplit(url).username for url in (stranger, ours)]
+        found = await db.fetch(diagnosis._STRANGERS.replace("LIMIT 4", ""), list(diagnosis.ROLES))
+        assert [name in {row["login"] for row in found} for name in names] == [True, False]
+        (finding,) = await diagnosis.strangers(db)
+        assert finding.level is Level.WARN
+        assert "advisory lock that commits wait for" in finding.what
+        await db.execute(f"GRANT CONNECT ON DATABASE {database} TO {', '.join(diagnosis.ROLES)}")
+        await db.execute(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
+        try:
+            (finding,) = await diagnosis.strangers(db)
+            assert finding.level is Level.OK
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await asyncpg.connect(stranger)
+            await (await asyncpg.connect(ours)).close()
+        finally:
+            await db.execute(f"GRANT CONNECT ON DATABASE {database} TO PUBLIC")
