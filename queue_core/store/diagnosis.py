@@ -295,7 +295,7 @@ async def row_security(connection: asyncpg.Connection) -> list[Finding]:
         warn(
             f"row-level security is on for {listed(policies.tables)}, and the views and functions "
             "of the schema go around it: they run as its owner",
-            "give people functions that show their own queues, and no role of ours: see `Rights on "
+            "give people views that show their own queues, and no role of ours: see `Rights on "
             "single queues` in docs/dba.md",
         )
     ]

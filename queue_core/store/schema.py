@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB, UUID
 
 from queue_core.store.columns import (
     NOW,
@@ -152,6 +152,18 @@ secret = Table(
     Column("name", Text, primary_key=True, comment="What it is for."),
     required("value", BYTEA, "To be known to the gateway only."),
     comment="Random bytes that stay the same for as long as the database lives.",
+)
+
+view_key = Table(
+    "view_key",
+    metadata,
+    Column(
+        "value",
+        UUID,
+        primary_key=True,
+        comment="To be known to the views only: grant this table to nobody.",
+    ),
+    comment="Opens the functions that the views call. One row.",
 )
 
 _USER: Final = "User that is allowed."

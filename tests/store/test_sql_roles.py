@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from queue_core.store import preflight
 from queue_core.store.operations import OperationError, Operations
 from queue_core.store.schema import is_leaf
+from tests.store.logins import logged_in
 from tests.store.seed import append, change, death, make_queue, make_segment
 
 ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")
@@ -39,6 +41,17 @@ UNION ALL
 SELECT c.relname FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
 WHERE c.relnamespace = 'howdah'::regnamespace AND a.grantee = 0
 """
+# Functions that the views call, by the key which is their last argument.
+_KEYED = """
+SELECT p.proname::text, ARRAY(
+    SELECT format_type(a.type, NULL)
+    FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY a (type, place)
+    ORDER BY a.place)
+FROM pg_proc p
+WHERE p.pronamespace = 'howdah'::regnamespace AND p.prosecdef
+  AND p.prosrc LIKE '%PERFORM howdah.check_view_key(view_key)%'
+"""
+_PURE = ("protocol_name", "slashed", "dotted", "body_text")
 
 _VIEWS = {
     "commands",
@@ -164,9 +177,50 @@ async def test_a_role_may_not(seeded: asyncpg.Connection, role: str, statement: 
             await seeded.fetch(statement)
 
 
-async def test_nothing_is_open_to_everyone(db: asyncpg.Connection) -> None:
+async def test_nothing_is_open_to_everyone_but_what_shows_nothing(db: asyncpg.Connection) -> None:
+    """Functions of the views answer to nobody without their key; the others are pure."""
     await make_segment(db)
-    assert [row[0] for row in await db.fetch(_OPEN_TO_ALL)] == []
+    opened = {row[0] for row in await db.fetch(_OPEN_TO_ALL)}
+    assert opened == {*_PURE, *(row[0] for row in await db.fetch(_KEYED))}
+
+
+@pytest.mark.parametrize("view", sorted(_VIEWS))
+async def test_a_view_that_is_granted_can_be_read_without_any_role_of_ours(
+    seeded: asyncpg.Connection, migrated_url: str, view: str
+) -> None:
+    expected = await seeded.fetchval(f"SELECT count(*) FROM howdah.{view}")
+    async with logged_in(seeded, migrated_url) as stranger:
+        login = await stranger.fetchval("SELECT current_user")
+        await seeded.execute(f"GRANT USAGE ON SCHEMA howdah TO {login}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=f"for view {view}"):
+            await stranger.fetch(f"SELECT * FROM howdah.{view}")
+        await seeded.execute(f"GRANT SELECT ON howdah.{view} TO {login}")
+        assert len(await stranger.fetch(f"SELECT * FROM howdah.{view}")) == expected
+
+
+async def test_no_function_of_the_views_answers_without_their_key(
+    seeded: asyncpg.Connection, migrated_url: str
+) -> None:
+    functions = await seeded.fetch(_KEYED)
+    assert len(functions) > 8
+    async with logged_in(seeded, migrated_url) as stranger:
+        login = await stranger.fetchval("SELECT current_user")
+        # Whoever may read a view has no more than the view.
+        await seeded.execute(f"GRANT USAGE ON SCHEMA howdah TO {login}")
+        await seeded.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA howdah TO {login}")
+        await seeded.execute(f"REVOKE ALL ON howdah.view_key FROM {login}")
+        for name, types in functions:
+            others = "".join(f"NULL::{each}, " for each in types[:-1])
+            for key in ("NULL", f"'{uuid4()}'"):
+                with pytest.raises(asyncpg.InsufficientPrivilegeError, match="is for the views"):
+                    await stranger.fetch(f"SELECT * FROM howdah.{name}({others}{key}::uuid)")
+
+
+async def test_no_role_reads_the_key_of_the_views(db: asyncpg.Connection) -> None:
+    for role in ROLES:
+        async with _acting_as(db, role):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await db.fetch("TABLE howdah.view_key")
 
 
 async def test_no_role_can_log_in_or_do_more_than_it_was_granted(db: asyncpg.Connection) -> None:
