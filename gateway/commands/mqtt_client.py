@@ -27,6 +27,7 @@ T = TypeVar("T")
 ANSWER_SECONDS: Final = 10.0
 PASSWORD_VARIABLE: Final = "HOWDAH_PASSWORD"
 REFUSED: Final = 0x80
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -162,12 +163,13 @@ class MqttClient:
 
     async def publish(
         self, topic: str, body: bytes, qos: int, retain: bool, **properties: object
-    ) -> None:
-        """Returns when the gateway has it, as far as the QoS promises."""
+    ) -> bool:
+        """Whether anybody was there for it, as far as the QoS tells; returns when the gateway has
+        it, as far as the QoS promises."""
         given = {name: value for name, value in properties.items() if value is not None}
         self._client.publish(Message(topic, body, qos=qos, retain=retain, **given))
         if qos == 0:
-            return
+            return True
         code = await _answered(self._acks.get(), f"message to '{topic}'")
         if self._end is not None:
             raise CommandError(
@@ -177,6 +179,7 @@ class MqttClient:
             raise CommandError(
                 f"the gateway refused the message to '{topic}' (0x{code:02X}): see its log"
             )
+        return code != NO_MATCHING_SUBSCRIBERS
 
 
 async def _stay_away(delay: bool = False) -> None:

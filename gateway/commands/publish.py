@@ -27,6 +27,7 @@ QUEUE_PREFIX = "$queue/"
 SQL_ONLY = ("exchange", "priority", "message_id", "delay")
 MQTT_ONLY = ("qos", "host", "port", "username")
 DEFAULT_QOS = 1
+NOBODY = "no client has subscribed to the topic, and no queue is bound to it"
 
 
 def register(commands: Commands) -> None:
@@ -208,11 +209,11 @@ async def _publish_over_mqtt(options: argparse.Namespace, config: Config) -> int
         names = ", ".join("--" + name.replace("_", "-") for name in unsupported)
         raise CommandError(f"{names}: not over MQTT; leave it out, or leave out --via mqtt")
     expires = _duration("--expires-in", options.expires_in)
-    count = 0
+    count = unheard_count = 0
     target = target_of(config, options.host, options.port, options.username)
     async with connected_to(target) as client:
         for body in _bodies(options):
-            await client.publish(
+            is_heard = await client.publish(
                 options.address,
                 body,
                 DEFAULT_QOS if options.qos is None else options.qos,
@@ -224,5 +225,7 @@ async def _publish_over_mqtt(options: argparse.Namespace, config: Config) -> int
                 response_topic=options.reply_to,
             )
             count += 1
-    print(f"published {count} message{'' if count == 1 else 's'}", file=sys.stderr)
+            unheard_count += not (is_heard or options.retain)
+    lost = f" ({unheard_count} for nobody: {NOBODY})" if unheard_count else ""
+    print(f"published {count} message{'' if count == 1 else 's'}{lost}", file=sys.stderr)
     return 0
