@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiormq
 import asyncpg
@@ -24,6 +25,8 @@ from protocols.mqtt.packets import (
     PubRec,
 )
 from tests.gateway_process import GatewayProcess, running
+from tests.interop.amqp10_client import data
+from tests.interop.test_amqp10_reactive import Client, run
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
 LIMITS = {"max_inflight_messages": 20, "max_live_queue_size": 5, "max_offline_queue_size": 5}
@@ -144,6 +147,59 @@ async def test_who_publishes_in_transactions_waits_for_a_slow_subscriber(
         sent += 1
     assert [int(each.payload) for each in await slow.messages(sent)] == list(range(sent))
     await connection.close()
+
+
+class Transactions(Client):
+    """Sends one message in each of many transactions of AMQP 1.0, one after the other."""
+
+    def __init__(self, gateway: GatewayProcess, topic: str, count: int) -> None:
+        super().__init__(gateway)
+        self.topic, self.count = topic, count
+        self.sent = 0
+        self.transaction: Any = None
+
+    def begin(self, event: Any) -> None:
+        self.sender = self.container.create_sender(
+            self.connection, f"/exchanges/amq.topic/{self.topic}"
+        )
+        self.container.declare_transaction(self.connection, handler=self)
+
+    def on_transaction_declared(self, event: Any) -> None:
+        self.transaction = event.transaction
+        self.send()
+
+    def on_sendable(self, event: Any) -> None:
+        self.send()
+
+    def send(self) -> None:
+        if self.transaction is not None and self.sender.credit:
+            transaction, self.transaction = self.transaction, None
+            transaction.send(self.sender, data(b"%d" % self.sent, durable=True))
+            self.sent += 1
+            transaction.commit()
+
+    def on_transaction_committed(self, event: Any) -> None:
+        if self.sent == self.count:
+            self.connection.close()
+        else:
+            self.container.declare_transaction(self.connection, handler=self)
+
+
+async def test_who_publishes_in_transactions_of_amqp_1_0_waits_for_a_slow_subscriber(
+    mqtt: Mqtt, holding: GatewayProcess
+) -> None:
+    topic, count = fresh("t"), 60
+    slow = await mqtt.connected()
+    await slow.subscribe(topic, 1)
+    held = holding.metric("howdah_amqp10_held_publishers_total")
+    client = Transactions(holding, topic, count)
+    running_client = asyncio.create_task(asyncio.to_thread(run, client))
+    while holding.metric("howdah_amqp10_held_publishers_total") == held:
+        assert not running_client.done(), "nobody was held"
+        await asyncio.sleep(0)
+    assert client.sent < count
+    assert [int(each.payload) for each in await slow.messages(count)] == list(range(count))
+    await running_client
 
 
 async def test_what_sql_publishes_waits_for_a_slow_subscriber(

@@ -17,6 +17,7 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.queues import EphemeralQueue, House
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
+from tests.unit.queue_core.session_world import World
 
 LIMIT, STALL = 4, 30.0
 
@@ -201,3 +202,31 @@ async def test_more_that_waits_in_a_consumers_socket_is_no_sign_that_it_reads() 
         stage.pass_time(1)
     assert [type(each) for each in stage.peer.reasons] == [ConsumerStalled]
     await task
+
+
+async def test_publishers_go_on_at_once_when_a_queue_goes_with_its_virtual_host() -> None:
+    here = World()
+    queue = EphemeralQueue(
+        QueueSpec.parse("q", {"x-max-length": LIMIT}, durable=False), here.vhost.house
+    )
+    queue.backpressure = Backpressure(queue, STALL)
+    here.vhost.add_queue(queue)
+    consumer = queue.consume(_Deaf(), ConsumerSpec(credit=1))
+    consumer.wake()
+    for _ in range(LIMIT + 2):
+        queue.take(Message(b""), (), [])
+    waiting = asyncio.create_task(wait_for_room([queue]))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    here.vhost.end()
+    async with asyncio.timeout(10):
+        await waiting
+    assert here.agenda.next_time() is None
+    await here.idle()
+
+
+class _Deaf(Peer):
+    """Is told that its queue is gone, and does nothing about it."""
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        self.reasons.append(reason)
