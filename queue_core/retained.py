@@ -27,12 +27,15 @@ from typing import Any, Final, NamedTuple, Protocol
 from queue_core.agenda import Agenda, Appointment
 from queue_core.errors import CoreError, LimitExceeded
 from queue_core.message import Message
+from queue_core.scheduler import Share, scheduler
 from queue_core.topics import MANY, ONE, Tokens, filter_tokens, levels_of
 from queue_core.units import RetainedRecord
 
 log = logging.getLogger(__name__)
 
 LONGEST_TOPIC: Final = 2000  # bytes: a key of the table's index has room for no more
+WALKED_AT_ONCE: Final = 2000  # nodes of the index, in a millisecond or less
+INDEXED_AT_ONCE: Final = 500  # values on their way to the table, in a millisecond or two
 PAGE_TOPICS: Final = 256  # read back at once
 PAGE_BYTES: Final = 4 * 1024 * 1024
 LARGEST_CACHED: Final = 16 * 1024
@@ -96,6 +99,9 @@ class Node:
         self.number = 0  # of the publish that made this value; 0: before this gateway started
 
 
+BREATH: Final = Node()  # stands for no topic
+
+
 class TopicIndex:
     """The topics of one vhost that have a value. Matching a filter walks only where it leads."""
 
@@ -153,10 +159,14 @@ class TopicIndex:
         return True
 
     def match(self, tokens: Tokens) -> Iterator[Node]:
-        """The nodes of topics that the filter matches, in no promised order. Topics may come and
-        go while this is walked: what is there all along is met once."""
-        stack = [(self._root, 0)]
+        """The nodes of topics that the filter matches, in no promised order; and now and then a
+        BREATH, at which others may have their turn. Topics may come and go while this is walked:
+        what is there all along is met once."""
+        stack, steps = [(self._root, 0)], 0
         while stack:
+            steps += 1
+            if steps % WALKED_AT_ONCE == 0:
+                yield BREATH
             node, depth = stack.pop()
             if depth == len(tokens):
                 if node.topic is not None:
@@ -325,9 +335,10 @@ class Retained:
         tokens, matched = filter_tokens(topic_filter), 0
         if mark is None:
             mark = self.mark()
+        share = scheduler().share()
         early: dict[str, tuple[int, Kept]] = {}
         if self._coming and not await self._has_caught_up(mark):
-            early = self._early(vhost, tokens, mark)
+            early = await self._early(vhost, tokens, mark, share)
         for topic, (number, kept) in early.items():
             if not self._is_value(vhost, topic, number):
                 continue
@@ -339,6 +350,10 @@ class Retained:
         if index is None:
             return
         for page in _pages(_older(index.match(tokens), mark, early)):
+            if not page:
+                await share.turn()
+                share.end()
+                continue
             for kept in await self._values(vhost, page):
                 topic = kept.message.topic
                 if not self._is_value(vhost, topic, page[topic]):
@@ -372,14 +387,29 @@ class Retained:
         node = self._index(vhost).find(topic)
         return node is not None and node.number == number
 
-    def _early(self, vhost: str, tokens: Tokens, mark: int) -> dict[str, tuple[int, Kept]]:
+    async def _early(
+        self, vhost: str, tokens: Tokens, mark: int, share: Share
+    ) -> dict[str, tuple[int, Kept]]:
         """Values that match, by topic, and that are on their way to the table since before, with
-        the number of their publish."""
+        the number of their publish. What gets there while others have their turn is found there,
+        unless it was found here."""
+        found: dict[str, tuple[int, Kept]] = {}
+        coming = iter(list(self._coming.values()))
+        while records := list(islice(coming, INDEXED_AT_ONCE)):
+            await share.turn()
+            found |= self._early_of(records, vhost, tokens, mark)
+            share.end()
+        return found
+
+    def _early_of(
+        self, records: list[RetainedRecord], vhost: str, tokens: Tokens, mark: int
+    ) -> dict[str, tuple[int, Kept]]:
         index, now = TopicIndex(), self._clock()
-        for (name, topic), record in self._coming.items():
-            if name == vhost and record.number < mark and record.message is not None:
+        known = {each.topic: each for each in records if each.vhost == vhost}
+        for topic, record in known.items():
+            if record.number < mark and record.message is not None:
                 index.put(topic, 0, None)
-        coming = [self._coming[vhost, node.topic or ""] for node in index.match(tokens)]
+        coming = [known[node.topic] for node in index.match(tokens) if node.topic is not None]
         return {
             each.topic: (each.number, Kept(each.message, each.qos, now))
             for each in coming
@@ -485,10 +515,13 @@ def _older(nodes: Iterable[Node], mark: int, early: Container[str]) -> Iterator[
 
 
 def _pages(nodes: Iterable[Node]) -> Iterator[dict[str, int]]:
-    """Topics and the numbers of their values, as many at a time as are read back at once."""
+    """Topics and the numbers of their values, as many at a time as are read back at once; none at
+    all for a BREATH."""
     page: dict[str, int] = {}
     size = 0
     for node in nodes:
+        if node is BREATH:
+            yield {}
         if node.topic is None:
             continue
         page[node.topic] = node.number

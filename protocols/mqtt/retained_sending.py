@@ -21,6 +21,7 @@ from queue_core.errors import CoreError
 from queue_core.message import Message
 from queue_core.queues import ClassicQueue, EphemeralQueue
 from queue_core.router import Match
+from queue_core.scheduler import scheduler
 from queue_core.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from queue_core.vhost import Queue
 
 SYS_PREFIX: Final = "$SYS/"
-STEP: Final = 256  # messages, before others get their turn
+STEP: Final = 64  # messages, before others get their turn
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds until a client that is behind is looked at again
 
 
@@ -123,7 +124,7 @@ class RetainedSending:
         self, subscription: Subscription, values: AsyncGenerator[Message, None]
     ) -> bool:
         """False: there may be more, and no room for it."""
-        session, sent = self._session, 0
+        session, sent, share = self._session, 0, scheduler().share()
         marked = msgspec.structs.replace(subscription, extra={RETAINED: True})
         async for message in values:
             if not self._is_wanted(subscription):
@@ -134,7 +135,8 @@ class RetainedSending:
             if self._is_crowded():
                 return False
             if sent % STEP == 0:
-                await asyncio.sleep(0)
+                await share.turn()
+                share.end()
         return True
 
     async def _has_room(self, subscription: Subscription) -> bool:
