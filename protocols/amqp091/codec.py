@@ -15,6 +15,7 @@ from protocols.amqp091.frames import METHOD, frame
 from protocols.amqp091.methods import METHODS, Domain, Method
 from protocols.amqp091.tables import decode_table, encode_table, require_few
 
+LARGEST_ARGUMENTS: Final = 32_768  # bytes of a method with a table in it
 MAX_SHORT_STRING: Final = 255
 
 _INDEX: Final = Struct(">I")
@@ -50,8 +51,8 @@ def method_frame(channel: int, method: Method) -> bytes:
 
 
 def decode_method(payload: bytes) -> Method:
-    """The method that a whole payload holds. Raises 501 where it holds none, as RabbitMQ does, and
-    540 where we know none by that number."""
+    """The method that a whole payload holds. Raises 501 where it holds none, as RabbitMQ does, 540
+    where we know none by that number, and 530 where it says more than we keep."""
     if len(payload) < _INDEX.size:
         raise Amqp091Error(ReplyCode.FRAME_ERROR, "a method frame without a method")
     index = _INDEX.unpack_from(payload)[0]
@@ -64,7 +65,9 @@ def decode_method(payload: bytes) -> Method:
     try:
         values, end = _decode_fields(payload, layout.fields)
     except Amqp091Error as error:
-        raise Amqp091Error(ReplyCode.FRAME_ERROR, f"{layout.kind.__name__}: {error.text}") from None
+        is_too_much = error.code is ReplyCode.NOT_ALLOWED  # and well formed
+        code = error.code if is_too_much else ReplyCode.FRAME_ERROR
+        raise Amqp091Error(code, f"{layout.kind.__name__}: {error.text}") from None
     except (IndexError, StructError, UnicodeDecodeError):
         raise Amqp091Error(
             ReplyCode.FRAME_ERROR, f"{layout.kind.__name__} has malformed fields"
@@ -117,6 +120,11 @@ def _decode_field(domain: Domain, payload: bytes, position: int) -> tuple[object
         return decode_short_string(payload, position)
     if domain is Domain.TABLE:
         require_few(payload, position, ReplyCode.NOT_ALLOWED)
+        if len(payload) > LARGEST_ARGUMENTS:  # what a table says is kept with what it declares
+            raise Amqp091Error(
+                ReplyCode.NOT_ALLOWED,
+                f"a method has {LARGEST_ARGUMENTS} bytes of arguments at most",
+            )
         return decode_table(payload, position)
     end = position + 4 + int(_INDEX.unpack_from(payload, position)[0])
     if end > len(payload):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import decode_method, encode_method
+from protocols.amqp091.codec import LARGEST_ARGUMENTS, decode_method, encode_method
 from protocols.amqp091.content import decode_properties, encode_properties, facts_of
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.methods import QueueDeclare
@@ -128,3 +128,11 @@ def test_as_many_values_as_are_allowed_are_read() -> None:
     require_few(encoded, 0, ReplyCode.PRECONDITION_FAILED)
     require_few(encoded[:-5], 0, ReplyCode.PRECONDITION_FAILED)  # malformed: for others to say
     assert len(encoded) > MOST_VALUES
+
+
+def test_what_a_declaration_says_is_not_kept_without_end() -> None:
+    fitting = QueueDeclare(0, "q", arguments={"x": "y" * (LARGEST_ARGUMENTS - 100)})
+    assert decode_method(encode_method(fitting)) == fitting
+    with pytest.raises(Amqp091Error, match=f"{LARGEST_ARGUMENTS} bytes") as refusal:
+        decode_method(encode_method(QueueDeclare(0, "q", arguments={"x": "y" * LARGEST_ARGUMENTS})))
+    assert refusal.value.code is ReplyCode.NOT_ALLOWED
