@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queue_core import handing_out
 from queue_core.cursor import LOOKS
+from queue_core.handing_out import LOOK_SECONDS
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from queue_core.selection import LOOK_AHEAD
@@ -146,12 +149,19 @@ def test_a_drain_waits_for_what_must_be_read_back_first() -> None:
     assert (last.offsets, drained) == ([4999], [True])
 
 
-def test_a_turn_is_short_however_much_there_is_to_look_at() -> None:
+@pytest.mark.parametrize(("slowness", "looks"), [(0, LOOKS), (9, LOOKS // 10)])
+def test_a_turn_is_short_however_much_there_is_to_look_at_and_however_long_a_look_takes(
+    slowness: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that takes ten times as long as it should counts for ten."""
+    times = itertools.count(step=slowness * LOOK_SECONDS * 1.01)
+    monkeypatch.setattr(handing_out, "perf_counter", lambda: next(times))
     scene = Scene()
     scene.arrive(3 * LOOKS)
     accepts = Counting(nothing)
     scene.consume(accepts=accepts)
-    assert (accepts.asked, scene.rules.unfinished) == (LOOKS, 1)
+    assert scene.rules.unfinished == 1
+    assert looks <= accepts.asked <= looks + 1
     scene.settle_down()
     assert accepts.asked == 3 * LOOKS
 
