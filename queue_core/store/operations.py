@@ -29,13 +29,10 @@ ORDER BY vhost, queue
 """
 HAS_VHOST: Final = "SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)"
 # Asked by the view, which operators may read; whoever may not is let through.
-LACKS_QUEUE: Final = """
-SELECT EXISTS (SELECT FROM howdah.vhost WHERE name = $1)
-   AND NOT EXISTS (SELECT FROM howdah.queue_status WHERE vhost = $1 AND queue = $2)
-"""
 HAS_QUEUE: Final = """
 SELECT EXISTS (SELECT FROM howdah.queue_status WHERE vhost = $1 AND queue = $2)
 """
+WAIT_LITTLE: Final = "SET LOCAL lock_timeout = '500ms'"
 MAY_READ_QUEUES: Final = """
 SELECT has_table_privilege('howdah.vhost', 'SELECT')
    AND has_table_privilege('howdah.queue_status', 'SELECT')
@@ -246,18 +243,23 @@ class Operations:
 
     # --- publishing
 
-    async def has_queue(self, vhost: str, name: str) -> bool:
-        """Whether there is a durable queue of that name, as far as the login may see."""
-        return bool(
-            await self._connection.fetchval(MAY_READ_QUEUES)
-            and await self._connection.fetchval(HAS_QUEUE, vhost, name)
-        )
+    async def has_queue(self, vhost: str, name: str) -> bool | None:
+        """Whether there is a durable queue of that name. None: the login may not see that, or it
+        would have to wait for somebody's lock, which publishing does not."""
+        if not await self._connection.fetchval(MAY_READ_QUEUES):
+            return None
+        try:
+            async with self._connection.transaction():
+                await self._connection.execute(WAIT_LITTLE)
+                return bool(await self._connection.fetchval(HAS_QUEUE, vhost, name))
+        except asyncpg.LockNotAvailableError:
+            return None
 
     async def require_queue(self, vhost: str, name: str) -> None:
         """Nobody hears that a message from SQL had nowhere to go: better told before. Raises
         OperationError; a login that sees no queues is not told."""
-        if await self._connection.fetchval(MAY_READ_QUEUES) and await self._connection.fetchval(
-            LACKS_QUEUE, vhost, name
+        if await self.has_queue(vhost, name) is False and await self._connection.fetchval(
+            HAS_VHOST, vhost
         ):
             raise OperationError(
                 f"there is no durable queue '{name}' in virtual host '{vhost}': make it with "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from queue_core.store.migration import expected_version
@@ -300,6 +302,20 @@ def test_a_topic_that_is_named_as_a_queue_is_told_from_it(
     assert f"to the topic '{queue}', not into the queue of that name: that is --queue" in words
     assert "published as" in words
     assert "queue" not in shared_gateway.run("publish", f"{queue}/level", "x").stderr
+
+
+async def test_a_command_that_publishes_does_not_wait_for_a_lock_on_the_log(
+    shared_gateway: GatewayProcess, queue: str
+) -> None:
+    connection = await asyncpg.connect(shared_gateway.database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE howdah.message IN ACCESS EXCLUSIVE MODE")
+            done = await asyncio.to_thread(shared_gateway.run, "publish", "--queue", queue, "x")
+            assert done.stderr.startswith("published as ")
+    finally:
+        await connection.close()
+    await asyncio.to_thread(wait_until, lambda: ready(shared_gateway, queue) == 1)
 
 
 def test_a_delayed_message_waits_and_an_expiring_one_goes(
