@@ -101,6 +101,13 @@ class Peer:
             return str(ipaddress.IPv6Network((address, IPV6_SITE_BITS), strict=False))
         return self.host if address is None else str(address)
 
+    @property
+    def address(self) -> str:
+        """Host and port, as people write them."""
+        if not self.port:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def _address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
             address = ipaddress.ip_address(self.host.partition("%")[0])

@@ -8,8 +8,9 @@ everything that reaches it is already committed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # into the gateway's memory.
 UNLIMITED: Final = 65_536
 MOST_LINES: Final = 16  # by priority, before those are cleared away in which nobody stands
+_numbers = count(1)  # of consumers, by which people tell them apart
 
 
 # Both are structures of msgspec, made in half the time of a class with slots: there is one of each
@@ -73,6 +75,19 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who consumes, as people are told; nothing acts by it."""
+
+    protocol: str = ""
+    user: str = ""
+    client: str = ""  # the client's name for itself
+    address: str = ""  # of its end of the connection
+
+
+NOBODY: Final = Origin()
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerSpec:
     """How somebody wants to consume.
 
@@ -93,6 +108,10 @@ class ConsumerSpec:
     # Which messages it wants; None: all. What it refuses stays in its place for others, and costs
     # no credit. Asked once for each message, and once more when that comes back; it never fails.
     accepts: Callable[[Message], bool] | None = None
+    origin: Origin = NOBODY
+    arguments: Mapping[str, object] = field(
+        default_factory=dict
+    )  # as given, with effect or without
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +148,20 @@ class Consumer:
     """One consumer of one cursor. Made by a queue's `consume`; ended by `close`."""
 
     __slots__ = (
+        "__weakref__",
         "auto_settle",
         "credit",
         "cursor",
         "is_closed",
         "is_paused",
         "is_waiting",
+        "number",
         "on_drained",
         "on_overdue",
         "replenish",
         "selection",
         "shared",
+        "since",
         "sink",
         "spec",
         "unsent",
@@ -162,6 +184,8 @@ class Consumer:
         self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
         self.selection: Selection | None = None  # with a filter: what it has still to look at
         self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
+        self.since = cursor.clock()
+        self.number = next(_numbers)
 
     @property
     def tag(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
+from weakref import WeakSet
 
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
@@ -51,6 +52,7 @@ class Cursor:
         "ack_timeout",
         "again",
         "budget",
+        "cancelled",
         "clock",
         "consumers",
         "counters",
@@ -116,6 +118,7 @@ class Cursor:
         self.ack_timeout = ack_timeout  # seconds that a consumer has to settle
         self.requeues = requeues  # False: a stream, or a queue that is gone: nothing comes back
         self.consumers: list[Consumer] = []
+        self.cancelled: WeakSet[Consumer] | None = None  # those that may still settle something
         self.in_flight = 0
         self.seq = 0  # rows written since the last full one
         self.line = Line()
@@ -177,9 +180,18 @@ class Cursor:
 
     def cancel(self, consumer: Consumer) -> None:
         """No more deliveries to it; what it has may still be settled."""
-        if not consumer.is_closed:
-            self._remove(consumer)
-            self._activate_next()
+        if consumer.is_closed:
+            return
+        self._remove(consumer)
+        if consumer.unsettled:
+            self.cancelled = self.cancelled or WeakSet()
+            self.cancelled.add(consumer)
+        self._activate_next()
+
+    def holders(self) -> list[Consumer]:
+        """All consumers, and those that were cancelled and have not settled everything."""
+        left = [each for each in self.cancelled or () if each.unsettled]
+        return [*self.consumers, *left]
 
     def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
         """The consumer is gone: what it had comes back, before another gets what comes after it."""

@@ -308,6 +308,10 @@ class StreamQueue:
             sum(len(cursor.consumers) for cursor in cursors),
         )
 
+    def cursors(self) -> list[Cursor]:
+        """All by which messages are in somebody's hands, or may be."""
+        return [*self.log.cursors, *self._put_away]
+
     def end_cursors(self, end: Callable[[Cursor], None]) -> None:
         for cursor in list(self.log.cursors):
             end(cursor)

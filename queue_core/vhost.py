@@ -18,7 +18,7 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from queue_core.bindings import Binding, BindingLimits, ExchangeRef
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.consumers import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
 from queue_core.cursor import Cursor, settle
 from queue_core.deadletters import bury, bury_newcomer
 from queue_core.errors import (
@@ -454,7 +454,12 @@ class Vhost:
             queue.on_consumer_gone()
 
     async def get(
-        self, name: str, *, auto_settle: bool = False, owner: object = None
+        self,
+        name: str,
+        *,
+        auto_settle: bool = False,
+        owner: object = None,
+        origin: Origin = NOBODY,
     ) -> Delivery | None:
         """One message, if one is ready."""
         queue = self.queue(name, owner)
@@ -468,6 +473,7 @@ class Vhost:
             auto_settle=auto_settle,
             is_passing=True,
             priority=-(1 << 31),
+            origin=origin,
         )
         consumer = queue.cursor.add_consumer(getter, spec)
         consumer.drain(getter.on_drained)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
+from gateway.commands import consumers
 from gateway.commands.command import (
     CommandError,
     Commands,
@@ -65,6 +66,7 @@ def register(commands: Commands) -> None:
     _add_queue(parser)
     add_json(parser)
     _register_peek(family)
+    consumers.register(family)
     _register_changes(family)
 
 

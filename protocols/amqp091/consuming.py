@@ -33,6 +33,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.properties import fitting
 from protocols.amqp091.subscription import Subscription
+from protocols.amqp091.terms import Terms
 from queue_core.auth import Action, Resource
 from queue_core.consumers import UNLIMITED, ConsumerSpec, Delivery, Position, SharedCredit
 from queue_core.errors import (
@@ -124,6 +125,8 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         group=_group(method.arguments),
         start=position(method.arguments.get(OFFSET), channel.clock()),
         shared=channel.shared,
+        origin=channel.terms.origin,
+        arguments=method.arguments,
     )
     terms = channel.terms
     queue = terms.vhost.queue(name, terms.owner)
@@ -307,9 +310,9 @@ async def get(channel: Channel, method: BasicGet) -> None:
             ReplyCode.PRECONDITION_FAILED,
             f"{MOST_UNACKED} messages are unacknowledged on this channel; acknowledge them first",
         )
-    delivery = await terms.vhost.get(name, auto_settle=method.no_ack, owner=terms.owner)
+    delivery = await _get_one(terms, name, method)
     if delivery is None and await has_caught_up(terms.vhost, name):
-        delivery = await terms.vhost.get(name, auto_settle=method.no_ack, owner=terms.owner)
+        delivery = await _get_one(terms, name, method)
     if delivery is None:
         channel.send(BasicGetEmpty())
         return
@@ -333,6 +336,12 @@ async def get(channel: Channel, method: BasicGet) -> None:
     native = native_for(delivery, channel.clock())
     channel.output.write(
         whole_message(channel.number, answer, native, message.body, terms.tuning.frame_max)
+    )
+
+
+async def _get_one(terms: Terms, name: str, method: BasicGet) -> Delivery | None:
+    return await terms.vhost.get(
+        name, auto_settle=method.no_ack, owner=terms.owner, origin=terms.origin
     )
 
 

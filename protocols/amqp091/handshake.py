@@ -160,12 +160,6 @@ def agree(method: ConnectionTuneOk, settings: Settings) -> Tuning:
     return Tuning(frame_max, channel_max, method.heartbeat)
 
 
-def capabilities_of(properties: Mapping[str, object]) -> Mapping[str, object]:
-    """What the client can do, as it says in start-ok."""
-    found = properties.get("capabilities")
-    return found if isinstance(found, Mapping) else {}
-
-
 class EarlyFrames:
     """Frames of a client that has not opened its connection: a handshake takes a few, and whoever
     sends many wants something else."""

@@ -45,7 +45,6 @@ from protocols.amqp091.handshake import (
     OpenVhost,
     State,
     agree,
-    capabilities_of,
     login_of,
     start,
     step,
@@ -79,7 +78,7 @@ from protocols.amqp091.output import Output
 from protocols.amqp091.publishing import Targets, publish, publish_run
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.stamp import Stamp
-from protocols.amqp091.terms import Services, Terms, Tuning
+from protocols.amqp091.terms import ClientFacts, Services, Terms, Tuning
 from queue_core.auth import Identity, Peer
 from queue_core.consumers import Delivery
 from queue_core.errors import AccessRefused, CoreError
@@ -125,7 +124,7 @@ class Machine:
         self._owner = owner
         self._counters = counters
         self._mechanisms = services.auth.mechanisms(peer)
-        self._capabilities: dict[str, object] = {}
+        self._client = ClientFacts()
         self._buffer, self._position = b"", 0  # all before the position has been handled
         self._early = EarlyFrames()
         self._is_waiting = False  # for a command to be carried out
@@ -342,7 +341,7 @@ class Machine:
         self.state = step(RECEIVED, self.state, method)
         match method:
             case ConnectionStartOk():
-                self._capabilities = dict(capabilities_of(method.client_properties))
+                self._client = ClientFacts.of(method.client_properties, self._peer)
                 try:
                     return login_of(method, self._mechanisms)
                 except AccessRefused as error:
@@ -379,7 +378,7 @@ class Machine:
             auth=self._services.auth,
             identity=self.identity,
             tuning=self.tuning,
-            capabilities=self._capabilities,
+            client=self._client,
             clock=self._services.clock,
             output=self.output,
             transactions=OpenTransactions(self._settings.max_connection_transactions),
@@ -394,7 +393,7 @@ class Machine:
     def refused(self, error: CoreError) -> None:
         """The answer to a command of the handshake was no."""
         self._counters.refused_connections += 1
-        if self.state is State.AUTHENTICATING and not self._capabilities.get(
+        if self.state is State.AUTHENTICATING and not self._client.capabilities.get(
             "authentication_failure_close"
         ):
             self.state = State.CLOSED  # as old clients expect it: without a word
@@ -407,11 +406,11 @@ class Machine:
 
     def block(self, reason: str) -> None:
         """Tells a client that wants to know that we do not read its publishes for now."""
-        if self.state is State.OPEN and self._capabilities.get("connection.blocked"):
+        if self.state is State.OPEN and self._client.capabilities.get("connection.blocked"):
             self.output.send(0, ConnectionBlocked(reason))
 
     def unblock(self) -> None:
-        if self.state is State.OPEN and self._capabilities.get("connection.blocked"):
+        if self.state is State.OPEN and self._client.capabilities.get("connection.blocked"):
             self.output.send(0, ConnectionUnblocked())
 
     def beat(self) -> None:

@@ -6,7 +6,7 @@ Also the ports: what AMQP 0.9.1 asks of the gateway that it runs in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocols.amqp091.counters import Amqp091Counters
@@ -14,7 +14,8 @@ from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
+from queue_core.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from queue_core.consumers import Origin
 from queue_core.memory import Memory
 from queue_core.vhost import Vhost
 
@@ -46,6 +47,24 @@ class Tuning:
     heartbeat: int  # seconds; 0: none
 
 
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What is known of a client: what it said in start-ok, and where it comes from."""
+
+    capabilities: Mapping[str, object] = field(default_factory=dict)
+    name: str = ""  # that it gave its connection
+    address: str = ""
+
+    @classmethod
+    def of(cls, properties: Mapping[str, object], peer: Peer) -> ClientFacts:
+        found, name = properties.get("capabilities"), properties.get("connection_name")
+        return cls(
+            found if isinstance(found, Mapping) else {},
+            name if isinstance(name, str) else "",
+            peer.address,
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
     settings: Settings
@@ -53,7 +72,7 @@ class Terms:
     auth: Auth
     identity: Identity
     tuning: Tuning
-    capabilities: Mapping[str, object]  # of the client
+    client: ClientFacts
     clock: Callable[[], float]
     output: Output
     transactions: OpenTransactions
@@ -63,7 +82,12 @@ class Terms:
 
     @property
     def wants_cancel(self) -> bool:
-        return bool(self.capabilities.get("consumer_cancel_notify"))
+        return bool(self.client.capabilities.get("consumer_cancel_notify"))
+
+    @property
+    def origin(self) -> Origin:
+        """Who consumes over this connection, as people are told."""
+        return Origin("AMQP 0.9.1", self.identity.name, self.client.name, self.client.address)
 
     def require(
         self, action: Action, kind: ResourceKind, name: str, key: str | None = None

@@ -149,6 +149,8 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         group=_group(machine, asked) if is_stream else None,
         start=filters.start if is_stream else None,
         accepts=test if competes else None,
+        origin=terms.origin,
+        arguments=filters.shown,
     )
     link.consumer = await terms.vhost.consume(supply.queue, link, spec, terms.owner)
     machine.links[asked.handle] = link

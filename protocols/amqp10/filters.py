@@ -6,7 +6,7 @@ A filter that is not supported is left out of the answering attach, as the stand
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from secrets import token_hex
 from typing import Final
@@ -43,6 +43,7 @@ class Filters:
     values: frozenset[str] | None = None  # of FILTER_VALUE
     match_unfiltered: bool = False
     answered: Mapping[object, object] | None = None
+    shown: Mapping[str, object] = field(default_factory=dict)  # the same, for people
 
     def test(self, origin: str) -> Callable[[Message], bool] | None:
         """Whether a message passes; None when all do. `origin` is the receiver's connection."""
@@ -75,6 +76,7 @@ def read_filters(value: object, *, is_stream: bool) -> Filters:
     start: Position | None = None
     values: frozenset[str] | None = None
     answered: dict[object, object] = {}
+    shown: dict[str, object] = {}
     for key, item in value.items():
         name, content = _read(key, item)
         if name == SELECTOR:
@@ -90,7 +92,8 @@ def read_filters(value: object, *, is_stream: bool) -> Filters:
         else:
             continue
         answered[key] = item
-    return Filters(selector, no_local, start, values, match_unfiltered, answered)
+        shown[name] = content if isinstance(content, str | int | datetime) else str(content)
+    return Filters(selector, no_local, start, values, match_unfiltered, answered, shown)
 
 
 def _read(key: object, item: object) -> tuple[str, object]:

@@ -65,13 +65,7 @@ log = logging.getLogger(__name__)
 Command = Coroutine[Any, Any, None]
 SENDERS: Final = (OutgoingLink, BrowsingLink)  # links on which we send
 VHOST_PREFIX: Final = "vhost:"  # in the hostname of open, as RabbitMQ's clients write it
-OFFERED: Final = (
-    "ANONYMOUS-RELAY",
-    "SHARED-SUBS",
-    "DELAYED_DELIVERY",
-    "queue",
-    "topic",
-)
+OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY", "queue", "topic")
 
 
 MOST_EVENTS: Final = 256  # that are handled before somebody looks at the time
@@ -389,6 +383,7 @@ class Machine:
             self._services.auth,
             self._identity,
             self.engine.remote_container,
+            self._peer,
             self._services.clock,
             self._owner,
         )

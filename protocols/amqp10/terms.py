@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protocols.amqp10.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Resource, ResourceKind
+from queue_core.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from queue_core.consumers import Origin
 from queue_core.memory import Memory
 from queue_core.vhost import Vhost
 
@@ -40,8 +41,14 @@ class Terms:
     auth: Auth
     identity: Identity
     container: str  # the client's name for itself
+    peer: Peer
     clock: Callable[[], float]
     owner: object  # tells this connection from others, for exclusive queues
+
+    @property
+    def origin(self) -> Origin:
+        """Who consumes over this connection, as people are told."""
+        return Origin("AMQP 1.0", self.identity.name, self.container, self.peer.address)
 
     def require(
         self, action: Action, kind: ResourceKind, name: str, key: str | None = None

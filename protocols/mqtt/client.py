@@ -44,7 +44,7 @@ from protocols.mqtt.settings import Settings
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from protocols.mqtt.subscribing import Subscribing
 from queue_core.auth import Identity
-from queue_core.consumers import Consumer, ConsumerSpec, SharedCredit
+from queue_core.consumers import Consumer, ConsumerSpec, Origin, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.outcomes import RELEASED
 from queue_core.session import KEEP, Keep
@@ -125,6 +125,7 @@ class Client:
         "_has_wish_to_end",
         "_is_held",
         "_link",
+        "_origin",
         "_queue_topics",
         "_shared_credit",
         "_stored_sink",
@@ -145,6 +146,7 @@ class Client:
         session: Session,
         identity: Identity,
         agreement: Agreement,
+        address: str = "",
     ) -> None:
         settings, services = broker.settings, broker.services
         self.session = session
@@ -161,6 +163,7 @@ class Client:
         if session.is_persistent:
             self._credit = min(self._credit, MOST_STORED)
         self._shared_credit = SharedCredit(self._credit)
+        self._origin = Origin(session.protocol, identity.name, session.client_id, address)
         self.deliverer = self._make_deliverer(window)
         self._queue_topics = QueueTopics(
             session,
@@ -169,6 +172,7 @@ class Client:
             self.deliverer,
             self._shared_credit,
             self._credit,
+            self._origin,
             broker.counters,
             link.defer,
             services.clock,
@@ -272,10 +276,15 @@ class Client:
         consumer.unsent = self._link.unsent
         self.deliverer.attach(consumer)
         if session.stored is not None and self._stored_sink is not None:
-            spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
-            stored = session.stored.consume(self._stored_sink, spec)
+            stored = session.stored.consume(self._stored_sink, self._spec())
             stored.unsent = self._link.unsent
             self._consumers[session.stored.name] = stored
+
+    def _spec(self, tag: str = "") -> ConsumerSpec:
+        """How a queue that is stored for subscriptions is consumed."""
+        return ConsumerSpec(
+            tag=tag, credit=self._credit, shared=self._shared_credit, origin=self._origin
+        )
 
     async def start(self) -> None:
         """After CONNACK: what was in flight goes on [MQTT-4.4.0-1], then the queues."""
@@ -323,8 +332,7 @@ class Client:
             if isinstance(queue, StreamQueue):
                 continue  # a group's queue is never one
             sink = SharedSink(self.deliverer, session, session.shared_address(name))
-            spec = ConsumerSpec(credit=self._credit, shared=self._shared_credit)
-            consumer = self._consumers[name] = queue.consume(sink, spec)
+            consumer = self._consumers[name] = queue.consume(sink, self._spec(name))
             consumer.unsent = self._link.unsent
             consumer.wake()
 

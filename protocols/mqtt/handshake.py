@@ -99,7 +99,9 @@ class Opening:
         broker, identity = self._broker, proven.identity
         vhost = await _enter(broker, identity, self._vhost)
         _check_will(broker, identity, vhost, self._connect.will)
-        return await _open(broker, self._link, self._connect, self._client_id, proven, vhost)
+        return await _open(
+            broker, self._link, self._connect, self._client_id, proven, vhost, self._peer
+        )
 
 
 @contextmanager
@@ -161,6 +163,7 @@ async def _open(
     client_id: str,
     proven: Proven,
     vhost: Vhost,
+    peer: Peer,
 ) -> Accepted:
     services, settings, identity = broker.services, broker.settings, proven.identity
     expiry = _expiry(connect, settings.max_session_expiry)
@@ -186,7 +189,7 @@ async def _open(
         await services.sessions.detach(session, publish_will=False)
         raise
     agreement = Agreement.of(connect, expiry, settings)
-    client = Client(link, broker, session, identity, agreement)
+    client = Client(link, broker, session, identity, agreement, peer.address)
     session.owner = client
     return Accepted(client, identity, ConnAck(session.is_present, 0, said), keep_alive)
 

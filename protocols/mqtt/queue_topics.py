@@ -26,7 +26,7 @@ from protocols.mqtt.queue_addresses import (
 )
 from protocols.mqtt.queue_sink import QueueSink
 from queue_core.auth import Action, Auth, Identity, Resource
-from queue_core.consumers import ConsumerSpec, SharedCredit
+from queue_core.consumers import ConsumerSpec, Origin, SharedCredit
 from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
 from queue_core.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Verdict
@@ -57,6 +57,7 @@ class QueueTopics:
         "_identity",
         "_is_closed",
         "_lined_up",
+        "_origin",
         "_session",
         "_sinks",
         "_vhost",
@@ -72,6 +73,7 @@ class QueueTopics:
         deliverer: Deliverer,
         credit: SharedCredit,
         window: int,
+        origin: Origin,
         counters: MqttCounters,
         defer: Callable[[Coroutine[Any, Any, None]], None],
         clock: Callable[[], float],
@@ -83,6 +85,7 @@ class QueueTopics:
         self._deliverer = deliverer
         self._credit = credit
         self._window = window
+        self._origin = origin
         self._counters = counters
         self._defer = defer
         self._clock = clock
@@ -259,6 +262,8 @@ class QueueTopics:
             start=None if offset is None else parse_position(offset),
             shared=self._credit,
             accepts=sink.accepts,
+            origin=self._origin,
+            arguments=wishes,
         )
         sink.consumer = await self._vhost.consume(name, sink, spec)
         if self._is_closed:  # meanwhile: nobody would end it any more

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -274,6 +274,9 @@ class Database:
         for queue in self.queues.queues.values():
             for cursor in queue.log.cursors:
                 end_lease(cursor)
+        with suppress(*AWAY, TimeoutError):  # it is for people alone, and not waited for
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._maintenance.end()
         await self.writer.close()
         await self._reader.close()
         await self.engine.dispose()

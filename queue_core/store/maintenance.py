@@ -19,6 +19,7 @@ from queue_core.log import Log
 from queue_core.queues import ClassicQueue
 from queue_core.store import statements
 from queue_core.store.complaints import Complaints
+from queue_core.store.consumer_notes import ConsumerNotes
 from queue_core.store.fence import fenced
 from queue_core.store.rows import NARROW, RICH
 from queue_core.store.segments import Segment, SegmentBook
@@ -46,6 +47,11 @@ ACTIVITY: Final = """
     WHERE EXISTS (SELECT FROM howdah.queue WHERE id = q)
     ON CONFLICT (queue_id) DO UPDATE
     SET in_flight = EXCLUDED.in_flight, consumers = EXCLUDED.consumers, noted_at = now()
+"""
+# Of a gateway that is not there any more.
+FORGET_ACTIVITY: Final = """
+    UPDATE howdah.queue_activity SET in_flight = 0, consumers = 0, noted_at = now()
+    WHERE in_flight <> 0 OR consumers <> 0
 """
 LOG_ENDS: Final = """
     INSERT INTO howdah.log_end (queue_id, noted, reserved, noted_at)
@@ -90,7 +96,8 @@ class Maintenance:
         self._counters = counters
         self._clock = clock
         self._complain = Complaints(log).warn
-        self._activity: dict[int, tuple[int, int]] = {}
+        self._activity: dict[int, tuple[int, int]] | None = None  # as noted; None: by another
+        self._consumers = ConsumerNotes(queues.queues, lambda: writer.fence, clock)
         self._ends: dict[int, tuple[int, int]] = {}  # newest segment and reserved offset, by queue
         self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
@@ -115,6 +122,14 @@ class Maintenance:
             for segment in sealed:
                 if not self._rounds_left and segment.id not in waiting:
                     await self._try(connection, segment, logs_in.get(segment.id, []))
+            await self._note_consumers(connection)
+
+    async def end(self) -> None:
+        """The gateway ends in order: nobody consumes any more, and nothing is in flight."""
+        async with self._pool.acquire() as connection:
+            await self._consumers.clear(connection)
+            async with fenced(connection, self._writer.fence):
+                await connection.execute(FORGET_ACTIVITY)
 
     async def _try(
         self,
@@ -302,6 +317,10 @@ class Maintenance:
     # --- for the DBA's views
 
     async def _note_activity(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        if self._activity is None:
+            async with fenced(connection, self._writer.fence):
+                await connection.execute(FORGET_ACTIVITY)
+            self._activity = {}
         changed: dict[int, tuple[int, int]] = {}
         for queue_id, queue in self._queues.queues.items():
             counts = queue.counts()
@@ -317,6 +336,15 @@ class Maintenance:
             [consumers for _, consumers in changed.values()],
         )
         self._activity |= changed
+
+    async def _note_consumers(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """For people alone: what is wrong with it keeps nothing else from being done."""
+        try:
+            await self._consumers.note(connection)
+        except asyncpg.PostgresError as error:
+            if connection.is_closed():
+                raise
+            self._complain("who consumes is not noted: %s; it is tried again", error)
 
     async def _note_ends(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """Where each log ends, beside its partitions: once for each segment that it has messages

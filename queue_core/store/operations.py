@@ -41,6 +41,18 @@ GROUPS: Final = """
 SELECT group_name AS name, floor, tail, lag, oldest_unsettled_age AS oldest_age
 FROM howdah.consumer_lag WHERE vhost = $1 AND queue = $2 AND kind = 'stream' ORDER BY group_name
 """
+CONSUMERS: Final = """
+SELECT vhost, queue, group_name, tag, state, protocol, user_name, client, address, prefetch, credit,
+       in_flight, listed, oldest_age, priority, is_exclusive, auto_settle, arguments, since,
+       noted_at, consumer_id
+FROM howdah.consumer_status
+WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
+ORDER BY vhost, queue, consumer_id
+"""
+IN_FLIGHT: Final = """
+SELECT "offset", since, group_name, tag, protocol, user_name, client, address, consumer_id
+FROM howdah.in_flight WHERE vhost = $1 AND queue = $2 ORDER BY since, "offset" LIMIT $3
+"""
 DEFINITION: Final = """
 SELECT arguments, created_by, created_at FROM howdah.queue WHERE vhost = $1 AND name = $2
 """
@@ -117,6 +129,48 @@ class GroupStatus:
     tail: int
     lag: int
     oldest_age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """A consumer as the running gateway noted it."""
+
+    vhost: str
+    queue: str
+    group_name: str | None
+    tag: str
+    state: str
+    protocol: str
+    user_name: str
+    client: str
+    address: str
+    prefetch: int | None
+    credit: int | None
+    in_flight: int
+    listed: int
+    oldest_age: timedelta | None
+    priority: int
+    is_exclusive: bool
+    auto_settle: bool
+    arguments: dict[str, Any]
+    since: datetime
+    noted_at: datetime
+    consumer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """A message in a consumer's hands."""
+
+    offset: int
+    since: datetime
+    group_name: str | None
+    tag: str
+    protocol: str
+    user_name: str
+    client: str
+    address: str
+    consumer_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +264,7 @@ class Operations:
         return [QueueStatus(**row) for row in rows]
 
     async def queue(self, vhost: str, name: str) -> QueueDetails:
-        row = await self._connection.fetchrow(QUEUES, vhost, name)
-        if row is None:
-            raise OperationError(
-                f"there is no durable queue '{name}' in virtual host '{vhost}'; "
-                "see `howdah queue list`"
-            )
+        row = await self._require_status(vhost, name)
         groups = [
             GroupStatus(**group) for group in await self._connection.fetch(GROUPS, vhost, name)
         ]
@@ -229,6 +278,28 @@ class Operations:
             **dict(definition or {}),
             bindings=[BindingView(**binding) for binding in bindings],
         )
+
+    async def consumers(self, vhost: str | None, name: str | None) -> list[ConsumerStatus]:
+        """Of all durable queues, of a virtual host's, or of one; none where no gateway runs."""
+        if vhost is not None and name is not None:
+            await self._require_status(vhost, name)
+        rows = await self._connection.fetch(CONSUMERS, vhost, name)
+        return [ConsumerStatus(**row) for row in rows]
+
+    async def in_flight(self, vhost: str, name: str, limit: int) -> list[HeldMessage]:
+        """Messages of a queue that consumers have, the longest held first."""
+        await self._require_status(vhost, name)
+        rows = await self._connection.fetch(IN_FLIGHT, vhost, name, limit)
+        return [HeldMessage(**row) for row in rows]
+
+    async def _require_status(self, vhost: str, name: str) -> asyncpg.Record:
+        row = await self._connection.fetchrow(QUEUES, vhost, name)
+        if row is None:
+            raise OperationError(
+                f"there is no durable queue '{name}' in virtual host '{vhost}'; "
+                "see `howdah queue list`"
+            )
+        return row
 
     async def peek(
         self, vhost: str, name: str, limit: int, from_offset: int | None

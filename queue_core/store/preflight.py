@@ -38,6 +38,7 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "will": _ALL,
     "retained": _ALL,
     "queue_activity": _ALL,
+    "consumer": f"{_ALL}, TRUNCATE",
     "loss": _APPEND,
     "log_end": _ALL,
     "segment": "SELECT",

@@ -38,8 +38,9 @@ from queue_core.store.columns import (
     tuned,
     vhost_column,
 )
+from queue_core.store.consumer_table import consumer
 
-__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "metadata"]
+__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "consumer", "metadata"]
 
 VERSION_TABLE: Final = "alembic_version"
 

@@ -51,10 +51,12 @@ FROM pg_proc p
 WHERE p.pronamespace = 'howdah'::regnamespace AND p.prosecdef
   AND p.prosrc LIKE '%PERFORM howdah.check_view_key(view_key)%'
 """
-_PURE = ("protocol_name", "slashed", "dotted", "body_text")
+_PURE = ("protocol_name", "slashed", "dotted", "body_text", "held_offsets", "is_served")
 
 _VIEWS = {
     "commands",
+    "consumer_status",
+    "in_flight",
     "outbox_status",
     "settlement_state",
     "consumer_lag",
@@ -112,6 +114,9 @@ ALLOWED = [
     ("howdah_operator", "SELECT howdah.publish('q', 'x')"),
     ("howdah_operator", "SELECT howdah.publish_topic('a/b', 'x')"),
     ("howdah_operator", "SELECT * FROM howdah.commands"),
+    ("howdah_operator", "SELECT howdah.is_served() FROM howdah.consumer_status, howdah.in_flight"),
+    ("howdah_reader", "SELECT * FROM howdah.consumer_status, howdah.in_flight"),
+    ("howdah_gateway", "TRUNCATE howdah.consumer"),
     ("howdah_publisher", "SELECT howdah.publish('q', 'x'::bytea)"),
     ("howdah_publisher", "SELECT howdah.publish_many('q', ARRAY['a', 'b']), howdah.wake()"),
     ("howdah_publisher", "SELECT howdah.publish('q', '{}'::jsonb)"),
@@ -147,6 +152,8 @@ REFUSED = [
     ("howdah_publisher", "SELECT * FROM howdah.peek('q')"),
     ("howdah_publisher", "SELECT howdah.purge('q')"),
     ("howdah_publisher", "SELECT * FROM howdah.commands"),
+    ("howdah_publisher", "SELECT * FROM howdah.consumer_status"),
+    ("howdah_operator", "SELECT * FROM howdah.consumer"),
     ("howdah_publisher", "SELECT * FROM howdah.outbox"),
     ("howdah_publisher", "INSERT INTO howdah.outbox DEFAULT VALUES"),
     ("howdah_reader", 'SELECT * FROM howdah."user"'),
