@@ -4,7 +4,7 @@ import resource
 
 from hypothesis import HealthCheck, settings
 
-from tests.gateway_process import gateway, shared_gateway
+from tests.gateway_process import gateway, own_gateway, shared_gateway, stock_gateway
 from tests.limited_gateway import limited_gateway
 from tests.postgres import (
     database_template,
@@ -19,9 +19,11 @@ __all__ = [
     "database_url",
     "gateway",
     "limited_gateway",
+    "own_gateway",
     "own_server",
     "postgres_server",
     "shared_gateway",
+    "stock_gateway",
     "stock_server",
 ]
 

@@ -23,6 +23,9 @@ from typing import Any, Self
 import pytest
 import yaml
 
+from gateway.embedded_postgres import EmbeddedPostgres
+from tests.postgres import database_of, execute
+
 SECONDS = 60
 LISTENERS = ("mqtt", "mqtt_ws", "amqp", "management")
 COMMAND = (sys.executable, "-m", "gateway.main")
@@ -267,10 +270,37 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
         yield process
 
 
+# Some tests make users, and others come as guest: that takes a word in the configuration.
+SHARED = {"auth": {"allow_anonymous": "loopback", "guest": "loopback"}}
+
+# For a test that holds with a database on a server with PostgreSQL's own defaults, too.
+on_stock_gateway_too = pytest.mark.parametrize(
+    "shared_gateway", ["own", "stock"], indirect=True, scope="session"
+)
+
+
 @pytest.fixture(scope="session")
-def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """One for all tests that keep to names of their own and never end it. Some make users, and
-    others come as guest: that takes a word in the configuration."""
-    settings = {"auth": {"allow_anonymous": "loopback", "guest": "loopback"}}
-    with running(tmp_path_factory.mktemp("shared"), settings) as process:
+def own_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """With its private PostgreSQL."""
+    with running(tmp_path_factory.mktemp("shared"), SHARED) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def stock_gateway(
+    tmp_path_factory: pytest.TempPathFactory, stock_server: EmbeddedPostgres
+) -> Iterator[GatewayProcess]:
+    """On a database of a server as a distribution ships it."""
+    name = f"stock_gateway_{os.getpid()}"
+    execute(stock_server.url, f"CREATE DATABASE {name} TEMPLATE template0")
+    settings = {**SHARED, "database": {"url": database_of(stock_server, name)}}
+    with running(tmp_path_factory.mktemp("stock"), settings) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(request: pytest.FixtureRequest) -> GatewayProcess:
+    """One for all tests that keep to names of their own and never end it."""
+    name = f"{getattr(request, 'param', 'own')}_gateway"
+    process: GatewayProcess = request.getfixturevalue(name)
+    return process

@@ -31,6 +31,7 @@ from gateway.postgres_cluster import DATABASE, HOST, ROLE
 from gateway.postgres_errors import DataDirInUse
 from queue_core.store import operations
 from queue_core.store.operations import Operations
+from queue_core.store.plans import NO_JIT
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -161,7 +162,9 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
             await bring_up_to_date(url)
 
         async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
-            return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+            await connection.execute(NO_JIT)
+            return connection
 
         engine = create_async_engine(
             "postgresql+asyncpg://",

@@ -13,7 +13,7 @@ import pytest
 
 from queue_core.store.migration import expected_version
 from tests.gateway.operator import answer, ready, refusal, wait_until
-from tests.gateway_process import GatewayProcess, howdah
+from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
 from tests.postgres import execute, fetch_value
 
 
@@ -57,6 +57,7 @@ def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess)
 # --- queues
 
 
+@on_stock_gateway_too
 def test_a_queue_is_declared_listed_and_shown(shared_gateway: GatewayProcess) -> None:
     arguments = ("-a", "x-queue-type=stream", "-a", "x-max-length-bytes=1000000")
     said = answer(shared_gateway.run("queue", "declare", "shown", *arguments))
@@ -154,6 +155,7 @@ def test_a_group_of_a_stream_reads_again_from_where_it_is_sent(
     answer(run("queue", "delete", "replayed"))
 
 
+@on_stock_gateway_too
 def test_dead_letters_are_driven_back(shared_gateway: GatewayProcess) -> None:
     run = shared_gateway.run
     answer(run("queue", "declare", "graves"))
@@ -318,6 +320,7 @@ async def test_a_command_that_publishes_does_not_wait_for_a_lock_on_the_log(
     await asyncio.to_thread(wait_until, lambda: ready(shared_gateway, queue) == 1)
 
 
+@on_stock_gateway_too
 def test_a_delayed_message_waits_and_an_expiring_one_goes(
     shared_gateway: GatewayProcess, queue: str
 ) -> None:
@@ -327,7 +330,7 @@ def test_a_delayed_message_waits_and_an_expiring_one_goes(
     status = json.loads(answer(shared_gateway.run("queue", "show", queue, "--json")))["status"]
     assert (status["ready"], status["delayed"], status["in_flight"]) == (0, 1, 0)
     listed = answer(shared_gateway.run("queue", "list"))
-    assert re.search(rf"^/ +{queue} +classic +0 +1 +0 ", listed, re.MULTILINE)
+    assert re.search(rf"^/ +{re.escape(queue)} +classic +0 +1 +0 ", listed, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from queue_core.store import diagnosis
 from queue_core.store.findings import Finding, Level
 from queue_core.store.migration import upgrade
 from tests import certificates
-from tests.gateway_process import GatewayProcess, howdah
+from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def levels(findings: list[Finding]) -> set[Level]:
     return {finding.level for finding in findings}
 
 
+@on_stock_gateway_too
 def test_a_healthy_gateway_has_nothing_to_fear(shared_gateway: GatewayProcess) -> None:
     done = shared_gateway.run("doctor")
     assert done.returncode == 0, done.stdout
