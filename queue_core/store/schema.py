@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB, UUID
 
+from queue_core.store.activity_tables import consumer, queue_activity
 from queue_core.store.columns import (
     NOW,
     SCHEMA,
@@ -38,9 +39,8 @@ from queue_core.store.columns import (
     tuned,
     vhost_column,
 )
-from queue_core.store.consumer_table import consumer
 
-__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "consumer", "metadata"]
+__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "consumer", "metadata", "queue_activity"]
 
 VERSION_TABLE: Final = "alembic_version"
 
@@ -520,16 +520,6 @@ command = Table(
     comment="What people asked the gateway to do, through purge(), redrive() and their like.",
 )
 
-queue_activity = Table(
-    "queue_activity",
-    metadata,
-    required("queue_id", BigInteger, "Queue.", cascade("queue.id"), primary_key=True),
-    required("in_flight", BigInteger, "Delivered, not settled yet."),
-    required("consumers", Integer, "Consumers attached."),
-    required("noted_at", Timestamp, "When the gateway noted this."),
-    comment="What only the gateway's memory knows of a queue, noted every few seconds.",
-)
-
 # --------------------------------------------------------------------------------- Spark jobs
 
 etl_checkpoint = Table(
@@ -601,5 +591,3 @@ for _table in (message, message_body, will, retained, outbox):
     stored_as_is(_table)
 # Rows here live for milliseconds; a small table must not wait for a fifth of it to be dead.
 tuned(outbox, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000)
-# Always updated in place; room on the page keeps its index out of it.
-tuned(queue_activity, fillfactor=50)

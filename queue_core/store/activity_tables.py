@@ -1,11 +1,22 @@
-"""The table of consumers, which only a running gateway's memory knows: see `consumer_notes`."""
+"""Tables of what only a running gateway's memory knows, noted for people: see `maintenance` and
+`consumer_notes`."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, Table, Text
 from sqlalchemy.dialects.postgresql import ARRAY, INT8MULTIRANGE, JSONB
 
-from queue_core.store.columns import Timestamp, metadata, optional, required, tuned
+from queue_core.store.columns import Timestamp, cascade, metadata, optional, required, tuned
+
+queue_activity = Table(
+    "queue_activity",
+    metadata,
+    required("queue_id", BigInteger, "Queue.", cascade("queue.id"), primary_key=True),
+    required("in_flight", BigInteger, "Delivered, not settled yet."),
+    required("consumers", Integer, "Consumers attached."),
+    required("noted_at", Timestamp, "When the gateway noted this."),
+    comment="What only the gateway's memory knows of a queue, noted every few seconds.",
+)
 
 consumer = Table(
     "consumer",
@@ -46,4 +57,5 @@ consumer = Table(
     prefixes=["UNLOGGED"],
 )
 # Always updated in place; room on the page keeps its index out of it.
-tuned(consumer, fillfactor=50)
+for _table in (queue_activity, consumer):
+    tuned(_table, fillfactor=50)
