@@ -23,10 +23,11 @@ from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
+from queue_core.house import House
 from queue_core.memory import PAUSE as LOOK_PAUSE
 from queue_core.memory import Memory, MemorySettings
 from queue_core.message import TOPIC_EXCHANGE, Form
-from queue_core.queues import EphemeralQueue, House
+from queue_core.queues import EphemeralQueue
 from queue_core.ready import Budget
 from queue_core.sessions import Sessions, SessionSettings
 from queue_core.store.database import Database, StoreSettings

@@ -8,23 +8,21 @@ door, in `streams`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from queue_core.agenda import Agenda, Appointment
+from queue_core.agenda import Appointment
 from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
-from queue_core.counters import Counters, QueueCounts
+from queue_core.counters import QueueCounts
 from queue_core.cursor import HIDDEN, Cursor
-from queue_core.cursor_ports import Journal
-from queue_core.dedup import IdBudget, Window
-from queue_core.ephemeral_memory import ALWAYS, EphemeralMemory
+from queue_core.dedup import Window
+from queue_core.ephemeral_memory import ALWAYS
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
+from queue_core.house import House
 from queue_core.log import Log
 from queue_core.message import Message
-from queue_core.notices import Notices
 from queue_core.priorities import PriorityReady
-from queue_core.ready import ENTRY_OVERHEAD, Budget, FifoReady, Ready, Source
+from queue_core.ready import ENTRY_OVERHEAD, FifoReady, Ready, Source
 from queue_core.scheduler import scheduler
 from queue_core.settled import Settled
 from queue_core.specs import Overflow, QueueSpec
@@ -36,50 +34,6 @@ RUSH: Final = 100
 EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something behind it may
 
 Appends = list[tuple[Log, Entry]]
-
-
-def at_once(call: Callable[[], None]) -> None:
-    """For a house without an event loop."""
-    call()
-
-
-class Undertaker(Protocol):
-    """Takes what leaves a queue without having been consumed."""
-
-    def bury(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
-        """Dead-letters the entry, in one commit with its leaving; drops it where the queue names no
-        dead-letter exchange."""
-
-    def bury_newcomer(self, queue: CompetingQueue, message: Message) -> None:
-        """Dead-letters a message that the queue refused to take."""
-
-    def on_idle(self, queue: CompetingQueue) -> None:
-        """The last consumer of an auto-delete queue left, or its time without use is over."""
-
-
-@dataclass(slots=True)
-class House:
-    """What all queues of a vhost share."""
-
-    vhost_name: str
-    clock: Callable[[], float]
-    agenda: Agenda
-    budget: Budget
-    counters: Counters
-    undertaker: Undertaker
-    journal: Journal
-    # Calls it once what is being read now has been read: what a chunk of bytes brings for one
-    # queue is handed out together.
-    soon: Callable[[Callable[[], None]], object] = at_once
-    ids: IdBudget = field(default_factory=IdBudget)
-    memory: EphemeralMemory = field(default_factory=EphemeralMemory)
-    notices: Notices = field(default_factory=Notices)
-    # Many messages at once went into a queue that has many in memory already: whoever sent them
-    # lets its consumers have a moment, and takes the flag down.
-    is_crowded: bool = False
-    # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
-    # and waits for them.
-    pressed: list[CompetingQueue] = field(default_factory=list)
 
 
 class CompetingQueue:

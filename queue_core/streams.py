@@ -16,11 +16,12 @@ from queue_core.counters import QueueCounts
 from queue_core.cursor import HIDDEN, WRITE_ALL, Cursor
 from queue_core.delays import DueTimes
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
+from queue_core.house import House
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import Message
 from queue_core.orderly_end import end_lease
-from queue_core.queues import Appends, House
+from queue_core.queues import Appends
 from queue_core.ready import FifoReady, Ready, Source
 from queue_core.scheduler import scheduler
 from queue_core.settled import Settled

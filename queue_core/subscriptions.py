@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from queue_core.house import House
 from queue_core.message import Message
-from queue_core.queues import Appends, EphemeralQueue, House
+from queue_core.queues import Appends, EphemeralQueue
 from queue_core.specs import QueueSpec
 
 STORED_PREFIX: Final = "$session/"

@@ -31,9 +31,10 @@ from queue_core.errors import (
     ResourceLocked,
 )
 from queue_core.exchanges import ExchangeSpec
+from queue_core.house import House
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
-from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue, House
+from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
 from queue_core.router import Route, Router
 from queue_core.specs import QueueKind, QueueSpec, require_short_name
 from queue_core.streams import StreamQueue

@@ -15,9 +15,10 @@ from queue_core.auth import Action, Auth, Authenticator, Identity, Resource
 from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, VhostNotFound
+from queue_core.house import House
 from queue_core.log import Log
 from queue_core.memory import Memory
-from queue_core.queues import ClassicQueue, House
+from queue_core.queues import ClassicQueue
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
 from queue_core.units import Unit

@@ -28,9 +28,10 @@ from queue_core.auth import Auth, Identity
 from queue_core.consumers import ConsumerSpec
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, InvalidArgument
+from queue_core.house import House
 from queue_core.log import Log
 from queue_core.message import Message
-from queue_core.queues import ClassicQueue, EphemeralQueue, House
+from queue_core.queues import ClassicQueue, EphemeralQueue
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription

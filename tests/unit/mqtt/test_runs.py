@@ -26,7 +26,8 @@ from queue_core.agenda import Agenda
 from queue_core.auth import Auth, Identity
 from queue_core.consumers import ConsumerSpec
 from queue_core.counters import Counters
-from queue_core.queues import EphemeralQueue, House
+from queue_core.house import House
+from queue_core.queues import EphemeralQueue
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
 from queue_core.subscriptions import Subscription

@@ -9,9 +9,10 @@ from queue_core.agenda import Agenda
 from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.errors import CoreError, StoreUnavailable
+from queue_core.house import House
 from queue_core.log import Log
 from queue_core.message import Message
-from queue_core.queues import ClassicQueue, House
+from queue_core.queues import ClassicQueue
 from queue_core.ready import Budget
 from queue_core.retained import (
     Kept,

@@ -12,9 +12,10 @@ from queue_core.backpressure import Backpressure, wait_for_room
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery
 from queue_core.counters import Counters
 from queue_core.errors import ConsumerStalled, CoreError
+from queue_core.house import House
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.queues import EphemeralQueue, House
+from queue_core.queues import EphemeralQueue
 from queue_core.ready import Budget
 from queue_core.specs import QueueSpec
 from tests.unit.queue_core.session_world import World

@@ -1,0 +1,66 @@
+"""What all queues of a virtual host share: the clock, the budgets, and who takes what leaves them.
+Knows queues by name and by what they count only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from queue_core.agenda import Agenda
+from queue_core.counters import Counters
+from queue_core.cursor_ports import Journal
+from queue_core.dedup import IdBudget
+from queue_core.ephemeral_memory import EphemeralMemory
+from queue_core.message import Message
+from queue_core.notices import Notices
+from queue_core.ready import Budget
+
+if TYPE_CHECKING:
+    from queue_core.consumers import Entry
+    from queue_core.cursor import Cursor
+    from queue_core.queues import CompetingQueue
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """For a house without an event loop."""
+    call()
+
+
+class Undertaker(Protocol):
+    """Takes what leaves a queue without having been consumed."""
+
+    def bury(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+        """Dead-letters the entry, in one commit with its leaving; drops it where the queue names no
+        dead-letter exchange."""
+
+    def bury_newcomer(self, queue: CompetingQueue, message: Message) -> None:
+        """Dead-letters a message that the queue refused to take."""
+
+    def on_idle(self, queue: CompetingQueue) -> None:
+        """The last consumer of an auto-delete queue left, or its time without use is over."""
+
+
+@dataclass(slots=True)
+class House:
+    """What all queues of a vhost share."""
+
+    vhost_name: str
+    clock: Callable[[], float]
+    agenda: Agenda
+    budget: Budget
+    counters: Counters
+    undertaker: Undertaker
+    journal: Journal
+    # Calls it once what is being read now has been read: what a chunk of bytes brings for one
+    # queue is handed out together.
+    soon: Callable[[Callable[[], None]], object] = at_once
+    ids: IdBudget = field(default_factory=IdBudget)
+    memory: EphemeralMemory = field(default_factory=EphemeralMemory)
+    notices: Notices = field(default_factory=Notices)
+    # Many messages at once went into a queue that has many in memory already: whoever sent them
+    # lets its consumers have a moment, and takes the flag down.
+    is_crowded: bool = False
+    # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
+    # and waits for them.
+    pressed: list[CompetingQueue] = field(default_factory=list)
