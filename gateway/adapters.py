@@ -33,6 +33,7 @@ from queue_core.bindings import BindingLimits
 from queue_core.hosts import AllowedOrigins
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.memory import MemorySettings
+from queue_core.recent_messages import MOST_HISTORY_BYTES
 from queue_core.retained import RetainedSettings
 from queue_core.session import SessionSettings
 from queue_core.store.database import StoreSettings
@@ -67,6 +68,7 @@ def manager_settings(config: Config) -> ManagerSettings:
     return ManagerSettings(
         cache_bytes=min(storage.cache_bytes, memory.mark // CACHE_SHARE),
         ephemeral_bytes=min(storage.ephemeral_bytes, memory.mark // EPHEMERAL_SHARE),
+        history_bytes=min(MOST_HISTORY_BYTES, memory.mark // CACHE_SHARE),
         memory=memory,
         dedup_ids=storage.max_dedup_ids,
         poll_interval=storage.outbox_poll_interval,

@@ -451,8 +451,8 @@ class Storage(Section, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="message ids that deduplication windows remember together; "
-            "about 150 bytes of memory each",
+            description="message ids and values that queues and exchanges tell repetitions by, "
+            "together; about 150 bytes of memory each",
         ),
     ] = 1_000_000
     outbox_poll_interval: Annotated[

@@ -19,7 +19,8 @@ from typing import Final
 
 from queue_core.bindings import Binding, ExchangeRef, Q
 from queue_core.errors import InvalidArgument, LimitExceeded
-from queue_core.exchanges import HASH_HEADER, HASH_PROPERTY, Exchange, ExchangeSpec
+from queue_core.exchange_arguments import HASH_HEADER, HASH_PROPERTY
+from queue_core.exchanges import Exchange, ExchangeSpec
 
 POINTS: Final = 40  # on the ring for each unit of weight: two equal queues differ by some percent
 MOST_WEIGHT: Final = 1000

@@ -19,8 +19,8 @@ class Counters:
     dropped_wills: int = 0  # of users who were removed, or may not publish there any more
     dropped_cycle: int = 0  # dead-lettered in a circle without a rejection
     dead_lettered: int = 0
-    duplicates: int = 0  # kept out by a deduplication window
-    dedup_forgotten: int = 0  # message ids that a window had no room for until its end
+    duplicates: int = 0  # repetitions that a queue or an exchange kept out
+    dedup_forgotten: int = 0  # message ids that there was no room for until their time was over
     delivered: int = 0
     settled: int = 0
     stalled_consumers: int = 0  # disconnected: they took nothing while publishers waited

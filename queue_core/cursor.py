@@ -62,6 +62,7 @@ class Cursor:
         "has_returned",
         "history",
         "in_flight",
+        "is_asked",
         "is_unfinished",
         "journal",
         "lease",
@@ -98,6 +99,7 @@ class Cursor:
         delivery_limit: int | None = None,
         ack_timeout: float | None = None,
         requeues: bool = True,
+        is_asked: bool = False,
     ) -> None:
         self.policy = policy
         self.clock = clock
@@ -105,6 +107,7 @@ class Cursor:
         self.counters = counters
         self.journal = journal  # None: nothing of this cursor outlives the process
         self.settled = settled or Settled()
+        self.is_asked = is_asked  # `settled` says what has left the queue, without a journal, too
         self.queue_id = queue_id
         self.group = group
         # Offsets below the lease may have been handed out, as far as the database knows: after a
@@ -322,8 +325,7 @@ class Cursor:
         self.settled.mark_range(self.settled.floor, offset + 1)
         # What is ready below it has to be looked at, one by one, and is not handed out.
         self.recovered_mark = max(self.recovered_mark, offset + 1)
-        if self.journal is not None:
-            self.journal.note(self)
+        self._note()
 
     def has_expired(self, entry: Entry, now: float) -> bool:
         """It may not be handed out any more. One whose delivery was begun never expires."""
@@ -402,13 +404,13 @@ class Cursor:
         self.counters.settled += len(offsets)
         if self.queue_id:
             self.budget.used -= freed
-        if self.journal is not None:
+        if self.journal is not None or self.is_asked:
             if len(offsets) == 1:
                 self.settled.mark(offsets[0])
             else:
                 for start, end in runs_of(offsets):
                     self.settled.mark_range(start, end)
-            self.journal.note(self)
+            self._note()
         return credits
 
     def detach(self, delivery: Delivery) -> None:
@@ -525,8 +527,12 @@ class Cursor:
             self.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
 
     def _mark(self, offset: int) -> None:
-        if self.journal is not None:
+        if self.journal is not None or self.is_asked:
             self.settled.mark(offset)
+            self._note()
+
+    def _note(self) -> None:
+        if self.journal is not None:
             self.journal.note(self)
 
     def purge(self) -> int:
@@ -539,10 +545,10 @@ class Cursor:
         for entry in self.delayed.clear():
             self.release_memory(entry)
         self.history.forget_all(Intervals(ranges))
-        if self.journal is not None and ranges:
+        if (self.journal is not None or self.is_asked) and ranges:
             for start, end in ranges:
                 self.settled.mark_range(start, end)
-            self.journal.note(self)
+            self._note()
         return count
 
     def end(self, reason: CoreError) -> None:

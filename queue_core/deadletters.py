@@ -52,7 +52,7 @@ def letters(vhost: Vhost, queue: CompetingQueue, message: Message, reason: str) 
     appends: Appends = []
     is_taken = False
     for target, options in route:
-        is_taken = target.take(letter, options, appends) or is_taken
+        is_taken = (target.take(letter, options, appends) and not target.is_memory) or is_taken
     if is_taken:
         vhost.house.counters.dead_lettered += 1
     else:
@@ -98,10 +98,12 @@ def _letter(
     try:
         if copies and keeps_key:
             route = vhost.router.route_keys(
-                exchange, (key, *copies), headers, letter.hashed_property, inside=True
+                exchange, (key, *copies), headers, letter.deciding_property, inside=True
             )
         else:
-            route = vhost.router.route(exchange, key, headers, letter.hashed_property, inside=True)
+            route = vhost.router.route(
+                exchange, key, headers, letter.deciding_property, inside=True
+            )
     except CoreError as error:
         log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
         return letter, ()

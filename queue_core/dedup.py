@@ -1,37 +1,31 @@
-"""Deduplication: message ids that a queue has seen of late. What all queues remember together has a
-bound, so that nobody fills the gateway's memory with ids."""
+"""Deduplication: how repetitions are told, and message ids that a queue has seen of late. What all
+queues and exchanges remember together has a bound, so that nobody fills the gateway's memory."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Final
 
+from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.message import Message
+from queue_core.repetition_keys import shortened
 
 log = logging.getLogger(__name__)
 
 MOST_IDS: Final = 1_000_000  # about 150 bytes each
-LONGEST_ID: Final = 256  # characters that are kept as they are
 
 
 def id_of(message: Message) -> str | None:
-    """The message's id as it is remembered, here and in the database. Long ones, and those that
-    PostgreSQL's text does not hold, by their digest: publishers decide how long an id is, not what
-    a million of them take, nor what an index refuses."""
+    """Gives the message's id as it is remembered, here and in the database."""
     message_id = message.properties.message_id
-    if message_id is None:
-        return None
-    text = str(message_id)
-    if len(text) <= LONGEST_ID and text.isprintable():
-        return text
-    return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return None if message_id is None else shortened(str(message_id))
 
 
 class IdBudget:
-    """How many ids all windows may hold together."""
+    """The budget bounds the ids that all queues and exchanges remember together."""
 
     __slots__ = ("counters", "limit", "used")
 
@@ -40,8 +34,57 @@ class IdBudget:
         self.used = 0
         self.counters = counters or Counters()
 
+    @property
+    def is_overdrawn(self) -> bool:
+        return self.used > self.limit
 
-class Window:
+    def count_forgotten(self, whose: str, *, is_first: bool) -> None:
+        """Counts an id that was forgotten before its time; the first of several is logged."""
+        self.counters.dedup_forgotten += 1
+        if is_first:
+            log.warning(
+                "%s: message ids are forgotten before their time, as all queues and exchanges "
+                "together may remember %d; shorten their windows, make their caches smaller, or "
+                "raise storage.max_dedup_ids",
+                *(whose, self.limit),
+            )
+
+
+class Repetitions(ABC):
+    """A record of messages that tells which ones were there before."""
+
+    __slots__ = ()
+
+    def has_seen(self, message: Message, now: float) -> bool:
+        return self.seen_at(message, now) is not None
+
+    @abstractmethod
+    def seen_at(self, message: Message, now: float) -> float | None:
+        """Gives the time when the repeated message was taken; None: this one is no repetition."""
+
+    @abstractmethod
+    def remember(self, message: Message, now: float) -> None:
+        """Records a message that was taken."""
+
+    def arrived(self, entry: Entry) -> None:
+        """Records that the message is committed, and which place it has."""
+        return  # few want to know
+
+    @abstractmethod
+    def holds(self, message: Message) -> bool:
+        """Tells whether the message, or the one that it repeats, is on record. A message that has
+        nothing to tell it by counts as recorded."""
+
+    @abstractmethod
+    def forget(self, message: Message) -> None:
+        """Takes a message off the record: it was not stored after all."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forgets all: the queue or exchange is gone."""
+
+
+class Window(Repetitions):
     """Message ids seen in the last so many seconds: a second one with the same id is a repetition,
     and not stored again. Where ids come faster than the budget allows for, the oldest are forgotten
     before their time."""
@@ -63,11 +106,7 @@ class Window:
         self._budget.used += len(seen)
         self._cut()
 
-    def has_seen(self, message: Message, now: float) -> bool:
-        return self.seen_at(message, now) is not None
-
     def seen_at(self, message: Message, now: float) -> float | None:
-        """When it came for the first time; None: it is no repetition."""
         message_id = id_of(message)
         if message_id is None:
             return None
@@ -75,7 +114,6 @@ class Window:
         return self.seen.get(message_id)
 
     def remember(self, message: Message, now: float) -> None:
-        """It was taken."""
         message_id = id_of(message)
         if message_id is None:
             return
@@ -83,13 +121,12 @@ class Window:
         self.seen[message_id] = now
         self._coming.add(message_id)
         self._budget.used += len(self.seen) - before
-        if self._budget.used > self._budget.limit:
+        if self._budget.is_overdrawn:
             self._cut()
 
-    def on_stored(self, message: Message) -> None:
-        """It has been committed."""
+    def arrived(self, entry: Entry) -> None:
         if self._coming:
-            self._coming.discard(id_of(message) or "")
+            self._coming.discard(id_of(entry.message) or "")
 
     def stored(self) -> Iterator[tuple[str, float]]:
         """Ids of messages that are committed, and when they came: what may be written down apart
@@ -97,18 +134,16 @@ class Window:
         return (each for each in self.seen.items() if each[0] not in self._coming)
 
     def holds(self, message: Message) -> bool:
-        """Whether it, or what it repeats, is on record; a message without an id is."""
         message_id = id_of(message)
         return message_id is None or message_id in self.seen
 
     def forget(self, message: Message) -> None:
-        """It was not stored after all."""
-        self.on_stored(message)
-        if self.seen.pop(id_of(message) or "", None) is not None:
+        message_id = id_of(message) or ""
+        self._coming.discard(message_id)
+        if self.seen.pop(message_id, None) is not None:
             self._budget.used -= 1
 
     def clear(self) -> None:
-        """The queue is gone."""
         self._budget.used -= len(self.seen)
         self.seen.clear()
 
@@ -125,16 +160,8 @@ class Window:
     def _cut(self) -> None:
         """The newest one always stays: it tells an immediate repetition."""
         budget, seen = self._budget, self.seen
-        while budget.used > budget.limit and len(seen) > 1:
+        while budget.is_overdrawn and len(seen) > 1:
             del seen[next(iter(seen))]
             budget.used -= 1
-            budget.counters.dedup_forgotten += 1
-            if not self._is_cut:
-                self._is_cut = True
-                log.warning(
-                    "queue '%s': message ids are forgotten before its deduplication window is "
-                    "over, as all queues together may remember %d; shorten the windows, or raise "
-                    "storage.max_dedup_ids",
-                    self._name,
-                    budget.limit,
-                )
+            budget.count_forgotten(f"queue '{self._name}'", is_first=not self._is_cut)
+            self._is_cut = True

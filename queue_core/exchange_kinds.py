@@ -20,6 +20,7 @@ from queue_core.exchanges import (
     HeadersExchange,
     TopicExchange,
 )
+from queue_core.remembering_exchanges import DeduplicationExchange, RecentHistoryExchange
 from queue_core.topics import MAX_LEVELS
 
 CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] = {
@@ -30,6 +31,8 @@ CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] =
     ExchangeKind.MODULUS_HASH: ModulusHashExchange,
     ExchangeKind.RANDOM: RandomExchange,
     ExchangeKind.LOCAL_RANDOM: RandomExchange,
+    ExchangeKind.RECENT_HISTORY: RecentHistoryExchange,
+    ExchangeKind.DEDUPLICATION: DeduplicationExchange,
 }
 
 

@@ -14,6 +14,19 @@ from typing import ClassVar, Final, Generic
 
 from queue_core.bindings import Binding, Q, identity_of
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
+from queue_core.exchange_arguments import (
+    CACHE_PERSISTENCE,
+    CACHE_SIZE,
+    CACHE_TTL,
+    HASH_HEADER,
+    HASH_PROPERTY,
+    HISTORY_LENGTH,
+    cache_size,
+    cache_ttl,
+    check_hash,
+    history_length,
+    is_cache_stored,
+)
 from queue_core.topics import MAX_LEVELS, Tokens, filter_tokens, levels_of, pattern_tokens, slashed
 from queue_core.trie import Trie
 
@@ -32,15 +45,16 @@ class ExchangeKind(StrEnum):
     MODULUS_HASH = "x-modulus-hash"
     RANDOM = "x-random"
     LOCAL_RANDOM = "x-local-random"
+    RECENT_HISTORY = "x-recent-history"
+    DEDUPLICATION = "x-message-deduplication"
 
 
 DELAYED_TYPE: Final = "x-delayed-type"
-HASH_HEADER: Final = "hash-header"
-HASH_PROPERTY: Final = "hash-property"
-HASH_PROPERTIES: Final = ("message_id", "correlation_id", "timestamp")
 OWN_ARGUMENTS: Final[Mapping[ExchangeKind, frozenset[str]]] = {
     ExchangeKind.DELAYED: frozenset((DELAYED_TYPE,)),
     ExchangeKind.CONSISTENT_HASH: frozenset((HASH_HEADER, HASH_PROPERTY)),
+    ExchangeKind.RECENT_HISTORY: frozenset((HISTORY_LENGTH,)),
+    ExchangeKind.DEDUPLICATION: frozenset((CACHE_SIZE, CACHE_TTL, CACHE_PERSISTENCE)),
 }
 
 
@@ -87,8 +101,19 @@ class ExchangeSpec:
             )
         if self.kind is ExchangeKind.DELAYED:
             self._check_delayed_type()
-        if self.kind is ExchangeKind.CONSISTENT_HASH:
-            self._check_hash()
+        self._check_own_arguments()
+
+    def _check_own_arguments(self) -> None:
+        name, arguments = self.name, self.arguments
+        match self.routes_as:
+            case ExchangeKind.CONSISTENT_HASH:
+                check_hash(name, arguments)
+            case ExchangeKind.RECENT_HISTORY:
+                history_length(name, arguments)
+            case ExchangeKind.DEDUPLICATION:
+                cache_size(name, arguments)
+                cache_ttl(name, arguments)
+                is_cache_stored(name, arguments, durable=self.durable)
 
     def _check_delayed_type(self) -> None:
         asked = self.arguments.get(DELAYED_TYPE)
@@ -97,19 +122,6 @@ class ExchangeSpec:
             raise InvalidArgument(
                 f"exchange '{self.name}': '{DELAYED_TYPE}' says how it routes; "
                 f"use one of {', '.join(others)}"
-            )
-
-    def _check_hash(self) -> None:
-        header, name = self.arguments.get(HASH_HEADER), self.arguments.get(HASH_PROPERTY)
-        if header is not None and name is not None:
-            raise InvalidArgument(
-                f"exchange '{self.name}': use either '{HASH_HEADER}' or '{HASH_PROPERTY}'"
-            )
-        if header is not None and not (isinstance(header, str) and header):
-            raise InvalidArgument(f"exchange '{self.name}': '{HASH_HEADER}' is a header's name")
-        if name is not None and name not in HASH_PROPERTIES:
-            raise InvalidArgument(
-                f"exchange '{self.name}': '{HASH_PROPERTY}' is one of {', '.join(HASH_PROPERTIES)}"
             )
 
     @property
@@ -133,7 +145,9 @@ class ExchangeSpec:
     @property
     def acting(self) -> frozenset[str]:
         """Arguments that mean something to an exchange of this kind."""
-        return OWN_ARGUMENTS.get(self.kind, frozenset()) | {ALTERNATE}
+        none: frozenset[str] = frozenset()
+        own = OWN_ARGUMENTS.get(self.kind, none) | OWN_ARGUMENTS.get(self.routes_as, none)
+        return own | {ALTERNATE}
 
     @property
     def inert(self) -> tuple[str, ...]:
@@ -167,7 +181,7 @@ class ExchangeSpec:
 class Exchange(ABC, Generic[Q]):
     """One exchange and the bindings that lead from it."""
 
-    __slots__ = ("bindings", "bound", "spec")
+    __slots__ = ("bindings", "bound", "memory", "spec")
 
     @property
     def reads_headers(self) -> bool:
@@ -192,6 +206,8 @@ class Exchange(ABC, Generic[Q]):
         # by their identity, so that an equal one finds the one that is bound; in order of binding
         self.bindings: dict[Binding[Q], Binding[Q]] = {}
         self.bound = 0  # what those of them weigh that are no subscriptions
+        # What it remembers by, at the end of every route through it, but no binding.
+        self.memory: Q | None = None
 
     def inert(self, arguments: Mapping[str, object] | None) -> tuple[str, ...]:
         """Arguments of a binding that look like orders, and are none to this kind."""

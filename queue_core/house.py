@@ -1,5 +1,5 @@
-"""What all queues of a virtual host share: the clock, the budgets, and who takes what leaves them.
-Knows queues by name and by what they count only."""
+"""All queues of a virtual host share a house: the clock, the budgets, and the undertaker who takes
+messages that leave them. It knows queues by their type only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from queue_core.ephemeral_memory import EphemeralMemory
 from queue_core.message import Message
 from queue_core.notices import Notices
 from queue_core.ready import Budget
+from queue_core.recent_messages import HistoryBudget
 
 if TYPE_CHECKING:
     from queue_core.consumers import Entry
@@ -43,7 +44,7 @@ class Undertaker(Protocol):
 
 @dataclass(slots=True)
 class House:
-    """What all queues of a vhost share."""
+    """A house holds everything that the queues of one virtual host share."""
 
     vhost_name: str
     clock: Callable[[], float]
@@ -57,6 +58,7 @@ class House:
     soon: Callable[[Callable[[], None]], object] = at_once
     ids: IdBudget = field(default_factory=IdBudget)
     memory: EphemeralMemory = field(default_factory=EphemeralMemory)
+    histories: HistoryBudget = field(default_factory=HistoryBudget)
     notices: Notices = field(default_factory=Notices)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.

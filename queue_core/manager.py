@@ -23,12 +23,14 @@ from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
+from queue_core.exchange_memory import StoredMemory
 from queue_core.house import House
 from queue_core.memory import PAUSE as LOOK_PAUSE
 from queue_core.memory import Memory, MemorySettings
 from queue_core.message import TOPIC_EXCHANGE, Form
 from queue_core.queues import EphemeralQueue
 from queue_core.ready import Budget
+from queue_core.recent_messages import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.sessions import Sessions, SessionSettings
 from queue_core.store.database import Database, StoreSettings
 from queue_core.store.definitions import Definitions, StoredBinding
@@ -52,7 +54,8 @@ RETRY: Final = 0.5  # seconds before background work is tried again
 class ManagerSettings:
     cache_bytes: int = 32 * 1024 * 1024  # messages of stored queues kept in memory
     ephemeral_bytes: int = MOST_BYTES  # of queues in memory together
-    dedup_ids: int = MOST_IDS  # that deduplication windows may hold together
+    history_bytes: int = MOST_HISTORY_BYTES  # of exchanges that remember their last messages
+    dedup_ids: int = MOST_IDS  # that all that tells repetitions may hold together
     memory: MemorySettings = field(default_factory=MemorySettings)
     poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
     upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
@@ -99,6 +102,7 @@ class Manager:
         self._policy = policy or LoopbackOnly()
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
+        self._histories = HistoryBudget(self.settings.history_bytes)
         self._ephemeral = EphemeralMemory(
             self.settings.ephemeral_bytes, clock, self._ephemeral_queues
         )
@@ -211,6 +215,7 @@ class Manager:
             cached_messages=lambda: self._budget.used,
             write_buffer=lambda: self.writer.held_bytes,
             retained_cache=lambda: self.sessions.retained.cached_bytes,
+            exchange_histories=lambda: self._histories.used,
         )
         rights = RightsListener(self._url, self.refresh_rights, self._woken.set)
         works = (self._run_agenda(), self._run_polls(), self._run_upkeep(), self._run_memory())
@@ -227,9 +232,16 @@ class Manager:
             self._make_vhost(name)
         for vhost_name, spec in definitions.exchanges:
             self.vhosts[vhost_name].router.declare_exchange(spec)
+        memories: dict[str, list[StoredMemory]] = {}
         for stored in definitions.queues:
             vhost = self.vhosts[stored.vhost]
-            vhost.add_queue(await self._database.restore(vhost, stored))
+            queue = await self._database.restore(vhost, stored)
+            if isinstance(queue, StoredMemory):
+                memories.setdefault(vhost.name, []).append(queue)
+            else:
+                vhost.add_queue(queue)
+        for vhost in self.vhosts.values():
+            await vhost.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()
         for binding in definitions.bindings:
             self._bind(binding)
@@ -267,6 +279,7 @@ class Manager:
                 asyncio.get_running_loop().call_soon,
                 self._ids,
                 self._ephemeral,
+                self._histories,
             )
 
         database = self._database

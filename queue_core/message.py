@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from queue_core.repetition_keys import KEY_HEADER, KEY_OCTETS, key_in
 from queue_core.topics import dotted, slashed
 
 type_of_id = str | bytes | int | UUID
@@ -215,8 +216,18 @@ class Message:
         """Bytes that this message answers for in limits and buffers."""
         return len(self.body) + len(self.native)
 
-    def hashed_property(self, name: str) -> object:
-        """What an exchange that shares work by a property looks at."""
+    @property
+    def repetition_key(self) -> str | None:
+        """The value that tells the message's repetitions, from a header of its publisher. A dead
+        letter that returns is no repetition, and has none."""
+        if self.deaths or (self.native and KEY_OCTETS not in self.native):
+            return None
+        return key_in(self.properties.header_map())
+
+    def deciding_property(self, name: str) -> object:
+        """Gives the property that an exchange decides by in place of key and headers."""
+        if name == KEY_HEADER:
+            return self.repetition_key
         properties = self.properties
         if name == "timestamp":
             return properties.created_at
@@ -235,6 +246,26 @@ class Message:
         if not isinstance(found, list):  # other protocols have no lists there
             return ()
         return tuple(key for key in found if isinstance(key, str))
+
+    def bare(self) -> Message:
+        """Copies the message without what was worked out on demand, for whoever keeps it for long:
+        its copies in other protocols' forms may take more memory than itself."""
+        is_readable = self.form is not None
+        return Message(
+            self.body,
+            self.exchange,
+            routing_key=self.routing_key,
+            durable=self.durable,
+            form=self.form,
+            native=self.native,
+            properties=None if is_readable else self._properties,
+            priority=self.priority,
+            expires_at=self.expires_at,
+            not_before=self.not_before,
+            publisher=self.publisher,
+            deaths=self.deaths,
+            retain=self.retain,
+        )
 
     def moved(self, exchange: str, routing_key: str, death: Death) -> Message:
         """This message as it enters a dead-letter exchange: same content, no expiry of its own."""

@@ -41,3 +41,6 @@ class Published(IntEnum):
     DONE = 1  # every queue that took it has it already (all of them ephemeral)
     PENDING = 2  # taken by a durable queue: the publisher is told when it is committed
     REFUSED = 3  # a queue that it was routed to is full and refuses more
+    # no queue is bound for it, but an exchange remembers it, or what it repeats: the publisher is
+    # told when that is committed
+    REMEMBERED = 4

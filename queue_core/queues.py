@@ -7,15 +7,15 @@ door, in `streams`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Final, Protocol
 
 from queue_core.agenda import Appointment
 from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.counters import QueueCounts
 from queue_core.cursor import HIDDEN, Cursor
-from queue_core.dedup import Window
+from queue_core.dedup import Repetitions, Window
 from queue_core.ephemeral_memory import ALWAYS
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.house import House
@@ -24,6 +24,7 @@ from queue_core.message import Message
 from queue_core.priorities import PriorityReady
 from queue_core.ready import ENTRY_OVERHEAD, FifoReady, Ready, Source
 from queue_core.scheduler import scheduler
+from queue_core.seen_keys import PresentKeys
 from queue_core.settled import Settled
 from queue_core.specs import Overflow, QueueSpec
 
@@ -36,8 +37,21 @@ EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something 
 Appends = list[tuple[Log, Entry]]
 
 
+class Taker(Protocol):
+    """A queue at the end of a route."""
+
+    is_memory: ClassVar[bool]
+
+
+def is_bound(route: Iterable[tuple[Taker, tuple[object, ...]]]) -> bool:
+    """Tells whether a route leads to a queue that is bound, and not only to memories."""
+    return any(not queue.is_memory for queue, _ in route)
+
+
 class CompetingQueue:
     """Each message to one consumer. Implements the cursor's `Policy`."""
+
+    is_memory: ClassVar[bool] = False  # an exchange's, see `exchange_memory`
 
     def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
         self.spec = spec
@@ -47,7 +61,7 @@ class CompetingQueue:
         self.created_by: str | None = None  # the user who declared it
         self.is_deleted = False
         self.cursor: Cursor
-        self.window: Window | None = None  # message ids seen of late, to tell repetitions
+        self.window: Repetitions | None = None  # what it tells repetitions by
         self.has_told_overflow = False  # the log has a line of what it dropped
         self.backpressure: Backpressure | None = None  # with consumers: nothing is dropped
         self._had_consumer = False
@@ -189,20 +203,24 @@ class CompetingQueue:
             entry = ready.take()
             if entry is None:
                 return  # it is being read back; `on_more` brings us here again
-            self.house.undertaker.bury(self, self.cursor, entry, "maxlen")
+            self.lose(self.cursor, entry, "maxlen")
             if self.may_expire:
                 self._watch_expiry()
+
+    def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
+        """An entry leaves the queue without having been consumed."""
+        self.house.undertaker.bury(self, cursor, entry, reason)
 
     # --- the cursor's policy
 
     def on_expired(self, cursor: Cursor, entry: Entry) -> None:
-        self.house.undertaker.bury(self, cursor, entry, "expired")
+        self.lose(cursor, entry, "expired")
 
     def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
-        self.house.undertaker.bury(self, cursor, entry, "rejected")
+        self.lose(cursor, entry, "rejected")
 
     def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
-        self.house.undertaker.bury(self, cursor, entry, "delivery_limit")
+        self.lose(cursor, entry, "delivery_limit")
 
     def on_delayed(self, cursor: Cursor, when: float) -> None:
         self.house.agenda.at(when, cursor.pump)
@@ -257,6 +275,18 @@ class CompetingQueue:
                 self.on_expired(self.cursor, taken)
         self._watch_expiry()
 
+    def present_keys(self) -> PresentKeys:
+        """Makes the record that tells repetitions of messages that are in this queue."""
+        return PresentKeys(self.has_left, self.in_queue, self.house.ids, f"queue '{self.name}'")
+
+    def has_left(self, offset: int) -> bool:
+        return offset in self.cursor.settled
+
+    def in_queue(self) -> int:
+        """Counts the messages in the queue, whether ready, waiting or in consumers' hands."""
+        cursor = self.cursor
+        return cursor.ready.count() + cursor.in_flight + len(cursor.delayed)
+
     # --- people
 
     def counts(self) -> QueueCounts:
@@ -293,7 +323,10 @@ class EphemeralQueue(CompetingQueue):
             single_active=spec.single_active_consumer,
             delivery_limit=spec.delivery_limit,
             ack_timeout=spec.ack_timeout,
+            is_asked=spec.deduplicates,
         )
+        if spec.deduplicates:
+            self.window = self.present_keys()
 
     def take(
         self,
@@ -303,6 +336,9 @@ class EphemeralQueue(CompetingQueue):
         *,
         stays: bool = False,
     ) -> bool:
+        if self.window is not None and self.window.has_seen(message, self.house.clock()):
+            self.house.counters.duplicates += 1
+            return True
         cursor = self.cursor
         consumers = cursor.consumers
         if len(consumers) == 1 and message.not_before is None:
@@ -333,6 +369,7 @@ class EphemeralQueue(CompetingQueue):
             spec.max_length is None
             and spec.max_bytes is None
             and not self.may_expire
+            and self.window is None
             and not (len(consumers) == 1 and consumers[0].auto_settle)  # see `take`
         )
 
@@ -393,6 +430,9 @@ class EphemeralQueue(CompetingQueue):
         entry = self.entry(message, options)
         entry.offset = self._next_offset
         self._next_offset += 1
+        if self.window is not None:
+            self.window.remember(message, self.house.clock())
+            self.window.arrived(entry)
         self.house.memory.keep(message.size())
         if self.backpressure is not None:
             self.cursor.put([entry])
@@ -421,7 +461,7 @@ class EphemeralQueue(CompetingQueue):
         """So that it holds no more than before."""
         oldest = self.cursor.ready.take()
         if oldest is not None:
-            self.house.undertaker.bury(self, self.cursor, oldest, "maxlen")
+            self.lose(self.cursor, oldest, "maxlen")
 
     def peek(self, start: int, limit: int) -> list[Entry]:
         """Those that are ready, from an offset on."""
@@ -446,7 +486,10 @@ class ClassicQueue(CompetingQueue):
         self.log = log
         # Of a session's queue: which messages are worth storing for somebody who may be away.
         self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
-        self.window = Window(spec.dedup_window, house.ids, spec.name) if spec.dedup_window else None
+        if spec.deduplicates:
+            self.window = self.present_keys()
+        elif spec.dedup_window:
+            self.window = Window(spec.dedup_window, house.ids, spec.name)
         settled = settled or Settled()
         self.may_expire = self.may_expire or log.tail > settled.floor
 
@@ -537,7 +580,7 @@ class ClassicQueue(CompetingQueue):
     def on_arrival(self, entries: list[Entry]) -> None:
         if self.window is not None:
             for entry in entries:
-                self.window.on_stored(entry.message)
+                self.window.arrived(entry)
         super().on_arrival(entries)
 
     def _on_refused(self, entry: Entry) -> None:

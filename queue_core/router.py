@@ -153,9 +153,11 @@ class Router(Generic[Q]):
         property_of: Callable[[str], object] = no_property,
     ) -> tuple[Route[Q], bool]:
         """The route, and whether it holds for every message with these keys: it does not if the
-        way led to an exchange that reads more than keys, or leaves it to chance."""
+        way led to an exchange that reads more than keys, or leaves it to chance. What exchanges on
+        the way remember by comes last: nothing is remembered that a queue refuses."""
         self.routes_found += 1
         found: dict[Q, list[object]] = {}
+        memories: list[Match[Q]] = []
         pending = [start]  # grows while it is walked; each exchange is in it once, so cycles end
         seen = {start.spec.name}
         facts: Mapping[str, object] | None = None  # the headers, once somebody reads them
@@ -169,6 +171,8 @@ class Router(Generic[Q]):
             constant = exchange.is_constant and not exchange.reads_headers and name is None
             is_lasting = is_lasting and constant
             onward: list[str] = []
+            if exchange.memory is not None:
+                memories.append(Match(exchange.memory, ()))
             bindings = _taken(exchange, keys, said)
             for binding in bindings:
                 destination = binding.destination
@@ -185,7 +189,8 @@ class Router(Generic[Q]):
                 if name not in seen and name in self._exchanges:
                     seen.add(name)
                     pending.append(self._exchanges[name])
-        return tuple([Match(queue, tuple(options)) for queue, options in found.items()]), is_lasting
+        matches = [Match(queue, tuple(options)) for queue, options in found.items()]
+        return tuple(matches + memories), is_lasting
 
     def _keep(self, cache: dict[K, Route[Q]], key: K, size: int, route: Route[Q]) -> None:
         if size > MAX_KEPT_KEY:
@@ -350,6 +355,16 @@ class Router(Generic[Q]):
 
     def declare_exchange(self, spec: ExchangeSpec) -> bool:
         """Makes the exchange; False if it is there already, NotEquivalent if it differs."""
+        if not self.is_new(spec):
+            return False
+        self._make(spec)
+        self.exchange_changes += 1
+        self._forget_routes()  # it may be somebody's alternate exchange
+        return True
+
+    def is_new(self, spec: ExchangeSpec) -> bool:
+        """Tells whether declaring the spec would make an exchange; raises the errors of
+        declaring."""
         if spec.name == DEFAULT_EXCHANGE:
             raise NameReserved("the default exchange is always there; declare one with a name")
         existing = self._exchanges.get(spec.name)
@@ -361,10 +376,14 @@ class Router(Generic[Q]):
                 f"exchange '{spec.name}': names that begin with 'amq.' are the gateway's own; "
                 "choose another"
             )
-        self._make(spec)
-        self.exchange_changes += 1
-        self._forget_routes()  # it may be somebody's alternate exchange
         return True
+
+    def remember_by(self, name: str, memory: Q) -> Exchange[Q]:
+        """Puts a memory at the end of every route through the exchange."""
+        exchange = self.exchange(name)
+        exchange.memory = memory
+        self._forget_routes()
+        return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removal[Q]:
         """Deletes the exchange with all bindings from it and to it."""

@@ -65,6 +65,7 @@ class QueueSpec:
     max_age: float | None = None  # seconds, streams
     segment_bytes: int | None = None  # streams
     dedup_window: float | None = None  # seconds
+    deduplicates: bool = False  # by the header, while the message is in the queue
     ack_timeout: float | None = None  # seconds
 
     @classmethod
@@ -187,6 +188,11 @@ def _check_together(spec: QueueSpec) -> None:
     if spec.overflow is Overflow.REJECT_PUBLISH_DLX and spec.dead_letter_exchange is None:
         raise InvalidArgument(
             f"queue '{spec.name}': x-overflow reject-publish-dlx needs x-dead-letter-exchange"
+        )
+    if spec.deduplicates and spec.dedup_window is not None:
+        raise InvalidArgument(
+            f"queue '{spec.name}': use either x-message-deduplication, by a header while the "
+            "message is in the queue, or x-deduplication-window, by message id for a time"
         )
 
 
@@ -319,6 +325,7 @@ RULES: Final[dict[str, Rule]] = {
     "x-max-age": Rule("max_age", _age, STREAMS),
     "x-stream-max-segment-size-bytes": Rule("segment_bytes", _segment, STREAMS),
     "x-deduplication-window": Rule("dedup_window", _milliseconds(1), STORED),
+    "x-message-deduplication": Rule("deduplicates", _flag, COMPETING),
     "x-consumer-timeout": Rule("ack_timeout", _milliseconds(1000), COMPETING),
 }
 

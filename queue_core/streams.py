@@ -8,7 +8,7 @@ joined anew. What is old goes by retention, in whole segments; see `store.segmen
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from queue_core.backpressure import Backpressure
 from queue_core.consumers import Consumer, ConsumerSpec, Entry, Position, Sink
@@ -44,6 +44,8 @@ class StreamSource(Source, Protocol):
 
 class StreamQueue:
     """Implements the cursors' `Policy`, of which a stream needs little."""
+
+    is_memory: ClassVar[bool] = False
 
     def __init__(
         self,

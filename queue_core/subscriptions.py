@@ -21,7 +21,10 @@ LIVE_SESSION_PREFIX: Final = "$live/session/"
 LIVE_SHARE_PREFIX: Final = "$live/share/"
 RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, "$live/")
 SUBSCRIPTION_PREFIX: Final = "$subscription/"  # of AMQP 1.0; operators may delete such a queue
-OWN_PREFIXES: Final = (*RESERVED_PREFIXES, SUBSCRIPTION_PREFIX)
+HISTORY_PREFIX: Final = "$history/"  # of exchanges that remember their last messages,
+SEEN_PREFIX: Final = "$seen/"  # or which they have seen
+MEMORY_PREFIXES: Final = (HISTORY_PREFIX, SEEN_PREFIX)
+OWN_PREFIXES: Final = (*RESERVED_PREFIXES, SUBSCRIPTION_PREFIX, *MEMORY_PREFIXES)
 SERVER_NAMED_PREFIX: Final = "amq."  # clients use queues named so, and never choose such a name
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from queue_core.consumers import Delivery
 from queue_core.cursor import settle
 from queue_core.deadletters import letters
-from queue_core.dedup import Window
+from queue_core.dedup import Repetitions
 from queue_core.errors import CoreError
 from queue_core.message import Message
-from queue_core.outcomes import Outcome, Verdict
-from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, full
+from queue_core.outcomes import Outcome, Published, Verdict
+from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, full, is_bound
+from queue_core.repeated import forget_live
+from queue_core.seen_keys import SeenKeys
 from queue_core.units import Unit
 
 if TYPE_CHECKING:
@@ -21,9 +25,22 @@ if TYPE_CHECKING:
     from queue_core.vhost import Queue, Vhost
 
 Live = list[tuple[EphemeralQueue, Message, tuple[object, ...]]]
-Publishes = list[tuple[Message, "Route[Queue]"]]
 Settlements = list[tuple[list[Delivery], Verdict]]
-Original = tuple[Window, int, float]  # which window knows which message, and since when
+Original = tuple[Repetitions, int, float]  # which window knows which message, and since when
+
+
+@dataclass(slots=True)
+class Publish:
+    """A message of a transaction, and its route."""
+
+    message: Message
+    route: Route[Queue]
+    extra_keys: Sequence[str] = ()
+
+    @property
+    def is_judged_later(self) -> bool:
+        """Whether an exchange on its way decides, with the commit, if it is a repetition."""
+        return any(isinstance(queue.window, SeenKeys) for queue, _ in self.route)
 
 
 class Transaction:
@@ -31,25 +48,32 @@ class Transaction:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = vhost
-        self._publishes: Publishes = []
+        self._publishes: list[Publish] = []
         self._settlements: Settlements = []
         self.pressed: list[CompetingQueue] = []  # once committed: queues without room for more
 
     @property
     def size(self) -> int:
         """Bytes held until the end, for whoever sets a limit."""
-        return sum(message.size() for message, _ in self._publishes)
+        return sum(publish.message.size() for publish in self._publishes)
 
-    def publish(self, message: Message, extra_keys: Sequence[str] = ()) -> bool:
-        """Routed now, enqueued at commit. False: no queue is bound for it."""
-        headers = message.properties.header_map
-        keys = (message.routing_key, *extra_keys)
-        route = self._vhost.router.route_keys(
-            message.exchange, keys, headers, message.hashed_property
+    def publish(self, message: Message, extra_keys: Sequence[str] = ()) -> Published:
+        """Routes the message now, and enqueues it at the commit: PENDING, unless no queue is bound.
+        Whether it repeats another message is seen at the commit."""
+        publish = Publish(message, self._route(message, extra_keys), extra_keys)
+        if not publish.route:
+            return Published.NOWHERE
+        self._publishes.append(publish)
+        is_routed = is_bound(publish.route) or publish.is_judged_later
+        return Published.PENDING if is_routed else Published.REMEMBERED
+
+    def _route(self, message: Message, extra_keys: Sequence[str]) -> Route[Queue]:
+        return self._vhost.router.route_keys(
+            message.exchange,
+            (message.routing_key, *extra_keys),
+            message.properties.header_map,
+            message.deciding_property,
         )
-        if route:
-            self._publishes.append((message, route))
-        return bool(route)
 
     def settle(self, deliveries: Iterable[Delivery], verdict: Verdict) -> None:
         self._settlements.append((list(deliveries), verdict))
@@ -62,13 +86,12 @@ class Transaction:
     async def commit(self) -> list[Message]:
         """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
         queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other. Returns
-        those that were routed, and whose queues are all gone by now."""
+        those that were routed, and reach no queue now: theirs are gone, or they are
+        repetitions."""
         publishes, settlements = self._publishes, self._settlements
         self._publishes, self._settlements = [], []
         await self._originals_stored(publishes)
-        publishes, stranded = _still_routed(publishes)
-        self._vhost.house.counters.unroutable += len(stranded)
-        appends, live = self._appends(publishes)
+        appends, live, stranded = self._appends(publishes)
         leaving = _leaving(settlements)
         for delivery, outcome in leaving.items():
             queue = delivery.consumer.cursor.policy
@@ -77,12 +100,14 @@ class Transaction:
             delivery.consumer.cursor.detach(delivery)
         moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
         ending = _Ending(self._vhost, live, leaving, settlements)
-        self._vhost.writer.submit(Unit(appends, ending, 0, moves))
+        unit = Unit(appends, ending, 0, moves)
+        unit.undo = lambda: _forget_all(publishes)
+        self._vhost.writer.submit(unit)
         await ending.done
         self.pressed = _full(publishes)
         return stranded
 
-    async def _originals_stored(self, publishes: Publishes) -> None:
+    async def _originals_stored(self, publishes: list[Publish]) -> None:
         """What a repetition repeats may still be on its way to the disk, and be refused there: then
         it is no repetition. Nothing has begun meanwhile that could not be left alone."""
         known: set[Original] = set()
@@ -90,25 +115,31 @@ class Transaction:
             known |= repeated
             await self._vhost.writer.flushed()
 
-    def _originals(self, publishes: Publishes) -> set[Original]:
+    def _originals(self, publishes: list[Publish]) -> set[Original]:
         now = self._vhost.house.clock()
         return {
-            (queue.window, id(message), seen_at)
-            for message, route in publishes
-            for queue, _ in route
+            (queue.window, id(publish.message), seen_at)
+            for publish in publishes
+            for queue, _ in publish.route
             if queue.window is not None
-            and (seen_at := queue.window.seen_at(message, now)) is not None
+            and (seen_at := queue.window.seen_at(publish.message, now)) is not None
         }
 
-    def _appends(self, publishes: Publishes) -> tuple[Appends, Live]:
-        """What is to be written, and what is for queues in memory: those get theirs when the rest
-        is committed."""
+    def _appends(self, publishes: list[Publish]) -> tuple[Appends, Live, list[Message]]:
+        """Takes the messages into their queues. Gives the entries to write, the messages for queues
+        in memory, which get theirs when the rest is committed, and the messages that reach no
+        queue."""
         appends: Appends = []
         live: Live = []
+        stranded: list[Message] = []
         coming: dict[EphemeralQueue, tuple[int, int]] = {}  # messages and bytes for each so far
-        for message, route in publishes:
-            self._vhost.house.counters.published += 1
-            for queue, options in route:
+        counters = self._vhost.house.counters
+        for publish in publishes:
+            message, duplicates = publish.message, counters.duplicates
+            publish.route = self._route_now(publish)
+            is_routed = is_bound(publish.route)
+            counters.published += is_routed
+            for queue, options in publish.route:
                 if isinstance(queue, EphemeralQueue):
                     count, size = coming.get(queue, (0, 0))
                     is_taken = not queue.refuses(count, size)
@@ -119,29 +150,34 @@ class Transaction:
                 if not is_taken:
                     for log, entry in appends:
                         log.refuse(entry)
+                    _forget_all(publishes)
                     raise full(queue)  # type: ignore[arg-type]
-        return appends, live
+            if not is_routed:
+                stranded.append(message)
+                counters.unroutable += counters.duplicates == duplicates
+        return appends, live, stranded
+
+    def _route_now(self, publish: Publish) -> Route[Queue]:
+        """Gives the route as it is at the commit: without queues that were deleted since, and
+        judged by the values that exchanges on the way have seen by now, in this transaction too."""
+        route = publish.route
+        if publish.is_judged_later:
+            with suppress(CoreError):  # the exchange is gone: what was bound to it then gets it
+                route = self._route(publish.message, publish.extra_keys)
+        return tuple(match for match in route if not match.queue.is_deleted)
 
 
-def _still_routed(publishes: Publishes) -> tuple[Publishes, list[Message]]:
-    """Without the queues that were deleted since, and the messages that have no other."""
-    kept: Publishes = []
-    stranded: list[Message] = []
-    for message, route in publishes:
-        there = tuple(match for match in route if not match.queue.is_deleted)
-        if there:
-            kept.append((message, there))
-        else:
-            stranded.append(message)
-    return kept, stranded
+def _forget_all(publishes: list[Publish]) -> None:
+    for publish in publishes:
+        forget_live(publish.message, publish.route)
 
 
-def _full(publishes: Publishes) -> list[CompetingQueue]:
+def _full(publishes: list[Publish]) -> list[CompetingQueue]:
     """Queues that hold their publishers, and that these have found full, or filled."""
     held = {
         queue: None
-        for _, route in publishes
-        for queue, _ in route
+        for publish in publishes
+        for queue, _ in publish.route
         if isinstance(queue, CompetingQueue) and queue.backpressure is not None
     }
     return [queue for queue in held if queue.backpressure and queue.backpressure.is_full()]

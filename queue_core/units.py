@@ -71,7 +71,7 @@ Record = RetainedRecord | PacketRecord | OutboxRecord | WillRecord
 
 
 class Unit:
-    __slots__ = ("appends", "holds", "is_run", "moves", "publisher", "records", "token")
+    __slots__ = ("appends", "holds", "is_run", "moves", "publisher", "records", "token", "undo")
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class Unit:
         # Of a repetition: whether what it repeats is still there. Asked at the commit; if not, the
         # publisher is refused, and may publish it again.
         self.holds: Callable[[], bool] | None = None
+        # Takes back what was remembered of it in memory alone, if it is refused.
+        self.undo: Callable[[], None] | None = None
 
     @property
     def tokens(self) -> Sequence[int]:

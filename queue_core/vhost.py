@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,11 @@ from queue_core.errors import (
 )
 from queue_core.exchanges import ExchangeSpec
 from queue_core.house import House
+from queue_core.memories import Memories, replay
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
-from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
+from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, is_bound
+from queue_core.repeated import forget_live, still_there
 from queue_core.router import Route, Router
 from queue_core.specs import QueueKind, QueueSpec, require_short_name
 from queue_core.streams import StreamQueue
@@ -72,6 +75,7 @@ class Vhost:
         self._keeper = keeper
         self._stored = stored
         self._binding_limits = binding_limits or BindingLimits()
+        self.memories = Memories(self, stored)
         # Exchanges and bindings change one at a time, and each queue: what is written comes first.
         self._changing = asyncio.Lock()
         self._turns = Turns()
@@ -92,7 +96,7 @@ class Vhost:
         if extra_keys:
             keys = (message.routing_key, *extra_keys)
             route = self.router.route_keys(
-                message.exchange, keys, _headers_of(message), message.hashed_property
+                message.exchange, keys, _headers_of(message), message.deciding_property
             )
         else:
             route = self.router.routes.get((message.exchange, message.routing_key))
@@ -101,7 +105,7 @@ class Vhost:
                     message.exchange,
                     message.routing_key,
                     _headers_of(message),
-                    message.hashed_property,
+                    message.deciding_property,
                 )
         return self.hand_over(message, route, publisher, token, records)
 
@@ -147,7 +151,7 @@ class Vhost:
         route = self.router.topic_routes.get(message.topic)
         if route is None:
             route = self.router.route_topic(
-                message.topic, _headers_of(message), message.hashed_property
+                message.topic, _headers_of(message), message.deciding_property
             )
         return self.hand_over(message, route, publisher, token, records)
 
@@ -162,17 +166,28 @@ class Vhost:
         counters = self.house.counters
         counters.published += 1
         appends: Appends = []
-        is_refused = False
+        is_refused, duplicates = False, counters.duplicates
         for queue, options in route:
+            if is_refused and queue.is_memory:
+                continue  # it may be published again, and is no repetition then
             if not queue.take(message, options, appends):
                 is_refused = True
         has_window = self._has_window(route)
         if appends or records or (publisher is not None and has_window):
             unit = Unit(appends, None if is_refused else publisher, token, None, records)
             if has_window:
-                unit.holds = _still_there(message, route, appends)
+                unit.holds = still_there(message, route, appends)
+                unit.undo = partial(forget_live, message, route)
             self.writer.submit(unit)
-            return Published.REFUSED if is_refused else Published.PENDING
+            if is_refused:
+                return Published.REFUSED
+            if has_window and not records and not is_bound(route):
+                counters.unroutable += counters.duplicates == duplicates
+                return Published.REMEMBERED
+            return Published.PENDING
+        if has_window and not is_bound(route):
+            counters.unroutable += counters.duplicates == duplicates
+            return Published.NOWHERE
         if is_refused:
             return Published.REFUSED
         if route:
@@ -313,10 +328,12 @@ class Vhost:
             self._forget_queue(queue, reason)
 
     def end(self) -> None:
-        """The virtual host was removed: it has no stored queues, and those in memory go with it."""
+        """The virtual host was removed: it has no stored queues but its exchanges' own, and those
+        go with it, as those in memory do."""
         gone = QueueNotFound(f"virtual host '{self.name}' was removed")
         for queue in [each for each in self.queues.values() if isinstance(each, EphemeralQueue)]:
             self._forget_queue(queue, gone)
+        self._later(self.memories.end_all())
 
     def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
         queue.is_deleted = True
@@ -352,22 +369,28 @@ class Vhost:
 
     async def declare_exchange(self, spec: ExchangeSpec) -> None:
         async with self._changing:
-            is_new = self.router.declare_exchange(spec)
-            if is_new and spec.durable:
+            if not self.router.is_new(spec):
+                return
+            memory = await self.memories.make(spec)  # before the first message comes through it
+            self.router.declare_exchange(spec)
+            if memory is not None:
+                self.memories.attach(spec.name, memory)
+            if spec.durable:
                 try:
                     await self._keeper.add_exchange(self.name, spec)
                 except BaseException:
                     self.router.delete_exchange(spec.name)
+                    self._later(self.memories.end(memory))
                     raise
-            if is_new:
-                self.house.notices.unknown("exchange", spec.name, spec.inert)
+            self.house.notices.unknown("exchange", spec.name, spec.inert)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         async with self._changing:
-            spec = self.router.exchange(name).spec
+            exchange = self.router.exchange(name)
             removal = self.router.delete_exchange(name, if_unused=if_unused)
-            if spec.durable:
+            if exchange.spec.durable:
                 await self._keeper.remove_exchange(self.name, name)
+            await self.memories.end(exchange.memory)
         for unused in removal.unused_exchanges:
             await self.delete_exchange(unused, if_unused=True)
 
@@ -385,6 +408,7 @@ class Vhost:
             is_new = self.router.bind(
                 source, destination, key, arguments, limits=self._binding_limits
             )
+            replayed = replay(self, source, destination) if is_new else None
             if is_new and self._is_durable(source, destination):
                 binding = Binding(source, destination, key, arguments)
                 try:
@@ -395,6 +419,8 @@ class Vhost:
             if is_new:
                 inert = self.router.exchange(source).inert(arguments)
                 self.house.notices.unknown("binding of exchange", source, inert)
+            if replayed is not None:
+                await replayed.done
 
     async def unbind(
         self,
@@ -557,16 +583,3 @@ class _Getter:
 
 def _headers_of(message: Message) -> Callable[[], Mapping[str, object]]:
     return lambda: message.properties.header_map()
-
-
-def _still_there(
-    message: Message, route: Route[Queue], appends: Appends
-) -> Callable[[], bool] | None:
-    """Asks the windows of those queues that took the message for a repetition."""
-    taken = {log for log, _ in appends}
-    windows = [
-        queue.window
-        for queue, _ in route
-        if isinstance(queue, ClassicQueue) and queue.window is not None and queue.log not in taken
-    ]
-    return (lambda: all(window.holds(message) for window in windows)) if windows else None

@@ -34,6 +34,7 @@ from queue_core.ready import ENTRY_OVERHEAD
 
 MAX_TARGETS: Final = 1024  # that one connection remembers
 IMPERSONATOR: Final = "impersonator"
+UNROUTED: Final = (Published.NOWHERE, Published.REMEMBERED)
 
 
 class Target:
@@ -129,7 +130,7 @@ def _publish_one(
     channel: Channel, confirms: Confirms | None, tag: int, target: Target, message: Message
 ) -> None:
     if confirms is None:
-        if channel.vhost.publish(message) is Published.NOWHERE and target.mandatory:
+        if channel.vhost.publish(message) in UNROUTED and target.mandatory:
             channel.output.write(_return(channel, target, message))
         return
     outcome = channel.vhost.publish(message, channel, tag)
@@ -149,8 +150,10 @@ def _confirm_now(
         channel.terms.counters.nacked_publishes += 1
         confirms.refuse((tag,))
     else:
-        if outcome is Published.NOWHERE and target.mandatory:
+        if target.mandatory and outcome in UNROUTED:
             channel.output.write(_return(channel, target, message))
+        if outcome is Published.REMEMBERED:
+            return  # confirmed when that is committed
         confirms.accept(tag)
     channel.tell_confirms()
 
@@ -190,7 +193,7 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
     if confirms is not None:
         if outcome is not Published.PENDING:
             _confirm_now(channel, confirms, tag, outcome, target, message)
-    elif outcome is Published.NOWHERE and target.mandatory:
+    elif outcome in UNROUTED and target.mandatory:
         channel.output.write(_return(channel, target, message))
 
 
@@ -267,7 +270,7 @@ def _publish_in_work(
         )
     channel.terms.transactions.add(size)
     work.size += size
-    is_routed = work.transaction.publish(message, facts.extra_keys)
+    is_routed = work.transaction.publish(message, facts.extra_keys) not in UNROUTED
     if facts.expiration is not None or facts.delay is not None:
         work.timed.append((message, facts))
     if target.mandatory:

@@ -25,7 +25,7 @@ from protocols.amqp10.types import Described, Malformed, ULong
 from queue_core.consumers import Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message import Message
-from queue_core.outcomes import FAILED, RELEASED
+from queue_core.outcomes import FAILED, RELEASED, Published
 from queue_core.queues import CompetingQueue
 from queue_core.ready import ENTRY_OVERHEAD
 from queue_core.transactions import Transaction
@@ -170,10 +170,10 @@ class Coordinator:
             )
         work.size += size
         self._grow(size)
-        is_routed = work.transaction.publish(message)
+        is_taken = work.transaction.publish(message) is not Published.NOWHERE
         if not engine.is_settled(delivery):
             engine.accept_in_transaction(
-                delivery, txn_id, ACCEPTED_STATE if is_routed else RELEASED_STATE
+                delivery, txn_id, ACCEPTED_STATE if is_taken else RELEASED_STATE
             )
         engine.settle(delivery)
         self._machine.wake()

@@ -222,7 +222,7 @@ class IncomingLink:
             return
         token = self._next = self._next + 1
         outcome = self._vhost.publish(message, self, token)
-        if outcome is Published.PENDING:
+        if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             self._pending[token] = delivery
         elif outcome is Published.DONE:
             self._answer(delivery, ACCEPTED)
@@ -299,7 +299,10 @@ class IncomingLink:
 
     def _why_refused(self, message: Message) -> str:
         route = self._vhost.router.route(
-            message.exchange, message.routing_key, message.properties.header_map
+            message.exchange,
+            message.routing_key,
+            message.properties.header_map,
+            message.deciding_property,
         )
         for queue, _ in route:
             if isinstance(queue, CompetingQueue) and (

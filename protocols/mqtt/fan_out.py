@@ -198,6 +198,8 @@ class Lane:
             self._vhost.house.counters.published += 1
             return Published.DONE
         outcome = self._vhost.hand_over(message, stored, publisher, token, records)
+        if outcome is Published.REMEMBERED:
+            return Published.PENDING
         return Published.DONE if outcome is Published.NOWHERE else outcome
 
     def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:

@@ -184,7 +184,7 @@ class Publishing:
         if packet.retain:
             records = (self._retained.record(self.vhost.name, message, packet.qos),)
         route = self.vhost.router.route_topic(
-            topic, lambda: message.properties.header_map(), message.hashed_property
+            topic, lambda: message.properties.header_map(), message.deciding_property
         )
         self.hand_over(packet, message, route, records)
         self.remember(KnownTopic(topic))
@@ -217,7 +217,7 @@ class Publishing:
         if qos == 2:
             records += self.session.note(False, packet_id, 1)
         outcome = hand_over(message, route, inbound, inbound.next_token, records)
-        if outcome is Published.PENDING:
+        if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             inbound.expect(qos, packet_id)
             return
         if outcome is Published.REFUSED:
@@ -385,7 +385,7 @@ class Publishing:
         inbound = self.inbound
         records = self.session.note(False, packet_id, 1) if qos == 2 else ()
         outcome = self.hand_over_message(message, known.route, inbound, inbound.next_token, records)
-        if outcome is Published.PENDING:
+        if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             inbound.expect(qos, packet_id)
         elif outcome is Published.REFUSED:
             if qos == 2:

@@ -312,6 +312,8 @@ class Batch:
         for unit in self.units:
             for each, entry in unit.appends:
                 each.refuse(entry)
+            if unit.undo is not None:
+                _safely(unit.undo)
             if unit.publisher is not None:
                 _safely(unit.publisher.on_refused, list(unit.tokens), error)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import asyncpg
 
+from queue_core.dedup import Window
 from queue_core.delays import delays_of
 from queue_core.message import utc
 from queue_core.queues import ClassicQueue
@@ -63,6 +64,6 @@ def _settlement(
 
 
 def _ids(queue_id: int, queue: ClassicQueue) -> list[tuple[object, ...]]:
-    if queue.window is None:
+    if not isinstance(queue.window, Window):
         return []
     return [(queue_id, message_id, utc(at)) for message_id, at in queue.window.stored()]

@@ -214,9 +214,11 @@ class Outbox:
         try:
             if vhost is None:
                 raise CoreError(f"vhost '{vhost_name}' does not exist")
-            headers = message.properties.header_map
             route = vhost.router.route(
-                message.exchange, message.routing_key, headers, message.hashed_property
+                message.exchange,
+                message.routing_key,
+                message.properties.header_map,
+                message.deciding_property,
             )
         except CoreError as error:
             log.warning("outbox row %d dropped: %s", outbox_id, error)

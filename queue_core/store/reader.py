@@ -13,7 +13,7 @@ import asyncpg
 from queue_core.consumers import Entry
 from queue_core.counters import Counters
 from queue_core.log import Log
-from queue_core.message import utc
+from queue_core.message import CANONICAL, Message, utc
 from queue_core.store.complaints import Complaints
 from queue_core.store.ownership import AWAY
 from queue_core.store.rows import READ, Forms, entries_from_rows
@@ -152,6 +152,10 @@ class Reader:
         known = amendments.get(entry.offset)
         if known is not None and known[1] is not None:
             entry.message = self._forms.amended(entry.message, known[1])
+
+    def message_without_body(self, form: int, native: bytes) -> Message:
+        """Makes a message of its properties alone."""
+        return Message(b"", form=self._forms.by_code.get(form, CANONICAL), native=native)
 
     async def _entries(self, connection: Any, segment: int, rows: list[Any]) -> list[Entry]:
         bodies: dict[int, bytes] = {}

@@ -9,11 +9,14 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.consumers import Entry
+from queue_core.dedup import Window
 from queue_core.delays import Delay, restore
+from queue_core.exchange_memory import stored_memory_class
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.priorities import PriorityReady
 from queue_core.queues import ClassicQueue
+from queue_core.seen_keys import Present, PresentKeys
 from queue_core.settled import Settled
 from queue_core.specs import QueueKind, QueueSpec
 from queue_core.store.definitions import DefinitionStore
@@ -102,8 +105,10 @@ class QueueStore:
         queue = self._make(vhost, spec, log, found)
         self.queues[queue_id] = queue
         if isinstance(queue, ClassicQueue):
-            if queue.window is not None:
+            if isinstance(queue.window, Window):
                 queue.window.restore(found.seen_ids.get(queue_id, {}))
+            if isinstance(queue.window, PresentKeys):
+                await self._restore_keys(connection, queue, queue.window)
             if isinstance(queue.cursor.ready, PriorityReady):
                 await self._restore_priorities(connection, queue, queue.cursor.ready)
             if spec.max_bytes is not None:
@@ -164,7 +169,8 @@ class QueueStore:
         for start, end in gaps:  # nobody waits for what is not there
             settled.mark_range(start, end)
         log.remembers_ids = spec.dedup_window is not None
-        queue = ClassicQueue(
+        kind = stored_memory_class(spec.name) or ClassicQueue
+        queue = kind(
             spec,
             vhost.house,
             log,
@@ -196,6 +202,29 @@ class QueueStore:
                 async for row in rows:
                     if row["offset"] not in settled:
                         ready.give_back_offset(row["offset"], row["priority"] or 0)
+
+    async def _restore_keys(
+        self, connection: Reading, queue: ClassicQueue, present: PresentKeys
+    ) -> None:
+        """Restores the record that tells repetitions of messages that are in the queue."""
+        settled, now = queue.cursor.settled, queue.house.clock()
+        for segment in queue.log.segments_of(settled.floor, queue.log.tail):
+            statement = (
+                f'SELECT "offset", form, native, deaths IS NOT NULL, expires_at '
+                f'FROM howdah.message_{segment} WHERE queue_id = $1 AND "offset" >= $2 '
+                'AND headers IS NOT NULL ORDER BY "offset"'
+            )
+            async with connection.transaction():
+                rows = connection.cursor(
+                    statement, queue.log.queue_id, settled.floor, prefetch=PAGE_ROWS
+                )
+                async for offset, form, native, has_died, expires_at in rows:
+                    if offset in settled or has_died:
+                        continue
+                    message = self._reader.message_without_body(form, native)
+                    if (key := message.repetition_key) is not None:
+                        until = None if expires_at is None else expires_at.timestamp()
+                        present.put(key, Present(now, 0, offset, until))
 
     async def _restore_bytes(self, connection: Reading, queue: ClassicQueue) -> None:
         settled = queue.cursor.settled

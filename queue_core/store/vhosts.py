@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, not_, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -14,6 +14,7 @@ from queue_core.errors import InvalidArgument, NameReserved, QueueNotEmpty, Vhos
 from queue_core.specs import is_storable
 from queue_core.store.cold import transaction
 from queue_core.store.schema import queue, vhost
+from queue_core.subscriptions import MEMORY_PREFIXES
 
 LONGEST_NAME: Final = 255  # bytes: what AMQP 0.9.1 can say
 DEFAULT: Final = "/"
@@ -51,11 +52,13 @@ class Vhosts:
             return (await connection.execute(statement)).rowcount == 1
 
     async def remove(self, name: str) -> None:
-        """With its exchanges, permissions and retained messages; one with durable queues stays.
+        """With its exchanges and what those remember, permissions and retained messages; one with
+        durable queues stays.
         Nobody can declare one meanwhile: that would wait for the row that is locked here."""
         if name == DEFAULT:
             raise NameReserved("virtual host '/' is where everybody starts, and stays")
-        held = select(func.count()).where(queue.c.vhost == name)
+        own = or_(*(queue.c.name.startswith(prefix, autoescape=True) for prefix in MEMORY_PREFIXES))
+        held = select(func.count()).where(queue.c.vhost == name, not_(own))
         async with transaction(self._engine) as connection:
             row = select(vhost.c.name).where(vhost.c.name == name).with_for_update()
             if (await connection.execute(row)).first() is None:

@@ -339,7 +339,8 @@ class Comparison:
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while mine.words() != theirs.words() and asyncio.get_running_loop().time() < deadline:
             await asyncio.gather(*(side.silence(SILENCE_SECONDS) for side in self._sides))
-        assert mine.words() == theirs.words(), what
+        found, expected = mine.words(), theirs.words()
+        assert found == expected, f"{what}: {found} instead of {expected}"
         # what both have said is settled: only what comes later is compared with the next step
         for side in self._sides:
             side.take_words()

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,12 +27,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def rabbitmq(folder: Path) -> Iterator[int]:
-    """Its AMQP port."""
+def rabbitmq(folder: Path, plugins: Sequence[str] = ()) -> Iterator[int]:
+    """Starts a node with those of its own plugins, and gives its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         pytest.skip("RabbitMQ is not installed (Debian's package rabbitmq-server)")
     port, distribution, names = free_ports(3)
-    (folder / "plugins").write_text("[].\n")
+    (folder / "plugins").write_text(f"[{','.join(plugins)}].\n")
     (folder / "environment").touch()
     environ = {
         **os.environ,

@@ -15,19 +15,28 @@ from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_argument_scripts import ARGUMENT_SCRIPTS
 from tests.interop.amqp091_border_scripts import BORDER_SCRIPTS
 from tests.interop.amqp091_flow_scripts import FLOW_SCRIPTS
+from tests.interop.amqp091_history_scripts import HISTORY_SCRIPTS
 from tests.interop.amqp091_script import Script, assert_same_answers
 from tests.interop.amqp091_scripts import SCRIPTS
 from tests.interop.amqp091_use_scripts import USE_SCRIPTS
 from tests.interop.rabbitmq_server import rabbitmq
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
-ALL = [*SCRIPTS, *FLOW_SCRIPTS, *BORDER_SCRIPTS, *USE_SCRIPTS, *ARGUMENT_SCRIPTS]
+ALL = [
+    *SCRIPTS,
+    *FLOW_SCRIPTS,
+    *BORDER_SCRIPTS,
+    *USE_SCRIPTS,
+    *ARGUMENT_SCRIPTS,
+    *HISTORY_SCRIPTS,
+]
+PLUGINS = ["rabbitmq_recent_history_exchange"]
 DIFFERENCES = sorted({s.difference for script in ALL for s in script.steps if s.difference})
 
 
 @pytest.fixture(scope="module")
 def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as port:
+    with rabbitmq(tmp_path_factory.mktemp("rabbitmq"), PLUGINS) as port:
         yield port
 
 

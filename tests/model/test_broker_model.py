@@ -256,7 +256,7 @@ class BrokerMachine(Machine):
         ]
         transaction = self.house.vhost.transaction()
         for letter in letters:
-            is_routed = transaction.publish(self._message(letter))
+            is_routed = transaction.publish(self._message(letter)) is Published.PENDING
             assert is_routed == bool(self.model.route(letter.exchange, letter.key))
         taken: list[tuple[str, Held, str]] = []
         deliveries: list[Delivery] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import asyncpg
@@ -276,3 +276,18 @@ async def declare(house: House, kind: str, /, **arguments: object) -> None:
         await house.queue("q", **arguments)
     else:
         await house.ephemeral("q", **arguments)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await holds():  # noqa: ASYNC110  the gateway polls, so there is no event
+            await asyncio.sleep(0.01)
+
+
+async def drained(db: asyncpg.Connection) -> None:
+    """Returns when all that SQL has published is in its queues."""
+
+    async def is_empty() -> bool:
+        return not await db.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
+
+    await eventually(is_empty)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
 from queue_core.specs import QueueSpec
 from queue_core.store import diagnosis
-from tests.store.managers import BRISK, PATIENCE, House, bodies
+from tests.store.managers import BRISK, PATIENCE, House, bodies, drained, eventually
 
 
 @pytest.fixture
@@ -31,19 +31,6 @@ async def other(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
 async def publish(db: asyncpg.Connection, queue: str, body: str, exchange: str = "") -> None:
     statement = "SELECT howdah.publish($1, $2::text, exchange => $3, mandatory => false)"
     await db.fetchval(statement, queue, body, exchange)
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110  the gateway polls, so there is no event
-            await asyncio.sleep(0.01)
-
-
-async def drained(db: asyncpg.Connection) -> None:
-    async def is_empty() -> bool:
-        return not await db.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
-
-    await eventually(is_empty)
 
 
 async def outcome(db: asyncpg.Connection, statement: str, *arguments: object) -> dict[str, object]:

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from queue_core.dedup import Window
 from queue_core.errors import QueueNotFound
 from queue_core.message import Message, Properties
 from queue_core.outcomes import (
@@ -541,7 +542,7 @@ async def test_an_id_is_written_down_apart_from_its_message_only_when_that_is_st
     """A new generation of the journal copies the ids. One of a message that a crash then keeps from
     the disk would make a repetition of the next, which is the only one there is."""
     queue = await house.queue(deduplication_window=60_000)
-    assert queue.window is not None
+    assert isinstance(queue.window, Window)
     house.vhost.publish(letter(b"1", properties=Properties(message_id="1")))
     assert dict(queue.window.stored()) == {}
     await house.flushed()

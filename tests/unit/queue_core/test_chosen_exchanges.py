@@ -148,7 +148,7 @@ def test_a_header_decides_where_the_exchange_says_so_whatever_the_key() -> None:
 
 
 def routed(router: Router[str], message: Message) -> str:
-    route = router.route("x", "k", message.properties.header_map, message.hashed_property)
+    route = router.route("x", "k", message.properties.header_map, message.deciding_property)
     return " ".join(match.queue for match in route)
 
 

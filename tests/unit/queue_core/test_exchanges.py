@@ -25,9 +25,14 @@ TABLES = st.dictionaries(st.sampled_from(["a", "b", "x-c"]), VALUES)
 RULES = st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"])
 
 
+NEEDED: dict[str, dict[str, object]] = {  # arguments that a kind must have
+    ExchangeKind.DELAYED: {"x-delayed-type": "direct"},
+    ExchangeKind.DEDUPLICATION: {"x-cache-size": 10},
+}
+
+
 def exchange(kind: str, **bindings: str) -> Exchange[str]:
-    delayed = {"x-delayed-type": "direct"} if kind == ExchangeKind.DELAYED else {}
-    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", kind, delayed))
+    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", kind, NEEDED.get(kind)))
     for queue, key in bindings.items():
         made.add(Binding("x", queue, key))
     return made
