@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_CONSUMERS: Final = 10_000  # rows in the table
-MOST_WRITTEN: Final = 1_000  # rows of one look; the others follow with the next ones
+MOST_WRITTEN: Final = 500  # rows of one look, 10 ms of work; the others follow with the next ones
 MOST_LISTED: Final = 1_000  # messages in flight that a consumer's row lists, the oldest first,
 MOST_COMPARED: Final = 20_000  # fewer where all consumers together would list more than this,
 LEAST_LISTED: Final = 2  # but some of each
 SLICE_CURSORS: Final = 200  # looked at in one turn of the event loop,
-SLICE_MESSAGES: Final = 2_000  # and messages
+SLICE_MESSAGES: Final = 2_000  # and messages,
+SLICE_ROWS: Final = 100  # and rows made
 MOST_CHARACTERS: Final = 256  # of a name that a client chose
 MOST_ARGUMENT_BYTES: Final = 4_096
 TOO_LONG: Final = '{"howdah": "the arguments are too long to be shown"}'
@@ -127,12 +128,13 @@ class ConsumerNotes:
             return
         if await self._is_large(connection) and await self._empty(connection):
             return  # all of it is written with the next looks
+        rows = await _rows(changed)
         async with fenced(connection, self._fence()):
             if gone:
                 await connection.execute(REMOVE, gone)
-            if changed:
-                columns = zip(*(_row(*each) for each in changed), strict=True)
-                await connection.execute(WRITE, self._fence().epoch, utc(now), *map(list, columns))
+            if rows:
+                columns = map(list, zip(*rows, strict=True))
+                await connection.execute(WRITE, self._fence().epoch, utc(now), *columns)
         for number in gone:
             del self._written[number]
         self._written |= {consumer.number: sight for consumer, sight in changed}
@@ -167,9 +169,11 @@ class ConsumerNotes:
         """Every consumer, with what is to be said of it, by its number."""
         seen: dict[int, tuple[Consumer, Sight]] = {}
         held: dict[int, Held] = {}
-        share = max(LEAST_LISTED, min(MOST_LISTED, MOST_COMPARED // max(1, len(self._written))))
+        cursors = list(self._cursors())
+        count = max(1, sum(len(cursor.consumers) for cursor in cursors))
+        share = max(LEAST_LISTED, min(MOST_LISTED, MOST_COMPARED // count))
         compared = 0
-        for position, cursor in enumerate(self._cursors()):
+        for position, cursor in enumerate(cursors):
             if compared >= SLICE_MESSAGES or position % SLICE_CURSORS == SLICE_CURSORS - 1:
                 compared = 0
                 await asyncio.sleep(0)
@@ -236,6 +240,15 @@ def _arrays(has: Held) -> tuple[str, str]:
     held = ",".join(f'"{offsets.text()}"' for offsets in by_time.values())
     held_since = ",".join(f'"{utc(time)}"' for time in by_time)
     return f"{{{held}}}", f"{{{held_since}}}"
+
+
+async def _rows(changed: list[tuple[Consumer, Sight]]) -> list[tuple[object, ...]]:
+    rows = []
+    for position, each in enumerate(changed, 1):
+        rows.append(_row(*each))
+        if position % SLICE_ROWS == 0:
+            await asyncio.sleep(0)
+    return rows
 
 
 def _row(consumer: Consumer, sight: Sight) -> tuple[object, ...]:
