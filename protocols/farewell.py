@@ -14,8 +14,9 @@ from queue_core.scheduler import scheduler
 
 PATIENCE_SECONDS: Final = 5.0  # for a peer that goes on talking, or does not read our last words
 QUIET_SECONDS: Final = 0.5  # a peer that sent nothing for so long has nothing unread in our socket
-PATIENCE_BYTES: Final = 16 << 20  # that a client which was let in may still have on its way to us
-STRANGER_BYTES: Final = 2 << 20  # the same before the login: nobody means to send more than that
+FAST_BYTES: Final = 16 << 20  # of a client that was let in are discarded as fast as they come
+SLOW_PAUSE_SECONDS: Final = 0.01  # between chunks after that: a client that cannot send on reads
+STRANGER_BYTES: Final = 2 << 20  # before the login; nobody means to send more than that
 CHUNK_SECONDS: Final = 0.0002  # of the loop's time that reading and discarding one chunk is charged
 
 
@@ -23,13 +24,13 @@ def part(
     transport: asyncio.Transport, seconds: float = PATIENCE_SECONDS, *, is_stranger: bool = False
 ) -> None:
     """Ends a connection after what was written. Input is discarded until the peer closes its half,
-    falls silent, or has had its `seconds` or bytes; a stranger (nobody has logged in) has few of
-    those, so that a flood fills no buffers of the system. The connection hears of the end as
-    always."""
+    falls silent, or has had its `seconds`. After some megabytes a client that was let in is read
+    slowly: many write all that they have before they look for an answer. A stranger (nobody has
+    logged in) is cut off then, so that a flood fills no buffers of the system. The connection hears
+    of the end as always."""
     connection = transport.get_protocol()
     if not transport.is_closing() and not isinstance(connection, Farewell):
-        most_bytes = STRANGER_BYTES if is_stranger else PATIENCE_BYTES
-        transport.set_protocol(Farewell(transport, connection, seconds, most_bytes))
+        transport.set_protocol(Farewell(transport, connection, seconds, is_stranger))
 
 
 class Farewell(asyncio.Protocol):
@@ -40,11 +41,12 @@ class Farewell(asyncio.Protocol):
         transport: asyncio.Transport,
         connection: asyncio.BaseProtocol,
         seconds: float,
-        most_bytes: int,
+        is_stranger: bool,
     ) -> None:
         self._transport = transport
         self._connection = connection
-        self._bytes_left = most_bytes
+        self._is_stranger = is_stranger
+        self._bytes_left = STRANGER_BYTES if is_stranger else FAST_BYTES
         self._has_heard = False
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler()
@@ -59,11 +61,15 @@ class Farewell(asyncio.Protocol):
         would go on for megabytes with a peer that sends faster than it is read."""
         self._has_heard = True
         self._bytes_left -= len(data)
-        if self._bytes_left < 0:
+        is_over = self._bytes_left < 0
+        if is_over and self._is_stranger:
             self._transport.abort()
         elif not self._transport.is_closing():
             self._transport.pause_reading()
-            self._scheduler.stand_in_line(self._read_on)
+            if is_over:
+                self._loop.call_later(SLOW_PAUSE_SECONDS, self._read_on)
+            else:
+                self._scheduler.stand_in_line(self._read_on)
 
     def _read_on(self) -> None:
         if not self._transport.is_closing():

@@ -23,7 +23,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.sasl import HEADER as SASL_HEADER
-from protocols.farewell import STRANGER_BYTES, part
+from protocols.farewell import FAST_BYTES, STRANGER_BYTES, part
 from protocols.mqtt.codec import decode
 from protocols.mqtt.codec import split as split_mqtt
 from protocols.mqtt.encoder import encode
@@ -96,6 +96,24 @@ async def test_a_peer_that_talks_for_ever_is_cut_off() -> None:
             await asyncio.sleep(0)
     await asyncio.wait_for(host.is_over.wait(), SECONDS)
     writer.close()
+    server.close()
+
+
+@pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "TLS"])
+async def test_a_client_may_write_all_that_it_has_before_it_reads(is_secured: bool) -> None:
+    host = Host()
+    loop = asyncio.get_running_loop()
+    context = server_context() if is_secured else None
+    server = await loop.create_server(lambda: host, "127.0.0.1", 0, ssl=context)
+    trusted = ssl.create_default_context(cafile=certificates.AUTHORITY) if is_secured else None
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=trusted)
+    for _ in range(2 * FAST_BYTES // FLOOD):
+        writer.write(bytes(FLOOD))
+        await asyncio.wait_for(writer.drain(), SECONDS)
+    assert await asyncio.wait_for(reader.read(), SECONDS) == b"goodbye"
+    writer.close()
+    await asyncio.wait_for(host.is_over.wait(), SECONDS)
+    assert host.ends == [None]
     server.close()
 
 
