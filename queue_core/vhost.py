@@ -41,7 +41,13 @@ from queue_core.repeated import forget_live, still_there
 from queue_core.router import Route, Router
 from queue_core.specs import QueueKind, QueueSpec, require_short_name
 from queue_core.streams import StreamQueue
-from queue_core.subscriptions import OWN_PREFIXES, SERVER_NAMED_PREFIX, is_own, is_reserved
+from queue_core.subscriptions import (
+    MEMORY_PREFIXES,
+    OWN_PREFIXES,
+    SERVER_NAMED_PREFIX,
+    is_own,
+    is_reserved,
+)
 from queue_core.transactions import Transaction
 from queue_core.turns import Turns
 from queue_core.units import Publisher, Record, Unit
@@ -224,7 +230,10 @@ class Vhost:
         """The queue of that name, for a connection: `owner` is what tells connections apart."""
         queue = self.queues.get(name)
         if queue is None:
-            raise QueueNotFound(f"no queue '{name}' in vhost '{self.name}'; declare it first")
+            way_out = "declare it first"
+            if name.startswith(MEMORY_PREFIXES):
+                way_out = "an exchange remembers by it, and deleting the exchange ends it"
+            raise QueueNotFound(f"no queue '{name}' in vhost '{self.name}'; {way_out}")
         if queue.owner is not None and queue.owner is not owner:
             raise ResourceLocked(
                 f"queue '{name}' is exclusive to another connection; "

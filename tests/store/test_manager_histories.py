@@ -352,7 +352,7 @@ async def test_a_crash_between_an_exchange_and_its_memory_is_mended_at_the_next_
 
 async def test_nobody_uses_a_memory_as_a_queue(house: House) -> None:
     await history(house)
-    with pytest.raises(QueueNotFound):
+    with pytest.raises(QueueNotFound, match="deleting the exchange ends it"):
         house.vhost.queue("$history/h")
     with pytest.raises(NameReserved):
         await house.vhost.declare_queue(QueueSpec.parse("$history/h"))
