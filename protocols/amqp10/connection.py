@@ -241,7 +241,6 @@ class Connection(asyncio.Protocol):
     def _begin_amqp(self) -> None:
         if len(self._before) < len(AMQP_HEADER):
             return
-        self._share.is_known = True
         machine = self._machine = Machine(
             self._services,
             self._settings,
@@ -333,7 +332,7 @@ class Connection(asyncio.Protocol):
         assert machine is not None
         self._schedule()
         if machine.is_open and not self._is_late_over:
-            self._is_late_over = True
+            self._is_late_over = self._share.is_known = True
             self._services.auth.let_in(self, self._identity, machine.vhost.name)
             self._late.cancel()
             self._flush()  # our open, with our idle time-out in it
@@ -506,7 +505,7 @@ class Connection(asyncio.Protocol):
             self._machine.block()
             self._ending = self._loop.create_task(self._end())
         self._gate.ignore(ALL)
-        part(self._transport, CLOSE_SECONDS, is_stranger=self._machine is None)
+        part(self._transport, CLOSE_SECONDS, is_stranger=not self._is_late_over)
 
     def _close_soon(self) -> None:
         self._is_clean = True
