@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from gateway.acceptor import ProtocolFactory
@@ -82,6 +83,7 @@ def manager_settings(config: Config) -> ManagerSettings:
             pool_size=config.database.pool_size,
             max_message_size=config.broker.max_message_size,
             segments=SegmentLimits(bytes=storage.segment_bytes, age=storage.segment_age),
+            record_folder=Path(config.data_dir).absolute(),
         ),
         sessions=SessionSettings(
             offline_messages=config.session.max_offline_queue_size,

@@ -34,6 +34,7 @@ from queue_core.recent_messages import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.sessions import Sessions, SessionSettings
 from queue_core.store.database import Database, StoreSettings
 from queue_core.store.definitions import Definitions, StoredBinding
+from queue_core.store.inventory import Inventory, remembered
 from queue_core.store.rights import RightsListener
 from queue_core.store.rows import Forms
 from queue_core.store.sessions import make_sessions
@@ -122,6 +123,7 @@ class Manager:
         self._stored_vhosts: Vhosts
         self._url = url
         self._taking_over = asyncio.Lock()
+        self._is_mark_due = False  # something was taken over that no mark vouches for yet
         self._tasks: list[asyncio.Task[None]] = []
         self._agenda_moved = asyncio.Event()
         self._woken = asyncio.Event()  # SQL published, and asks not to wait for the next look
@@ -161,9 +163,10 @@ class Manager:
             self._make_vhost(name)
         return self.vhosts[name]
 
-    async def refresh_vhosts(self) -> None:
-        """What operators have made and removed since."""
+    async def refresh_vhosts(self) -> bool:
+        """Takes over what operators have made and removed since; True: there was something."""
         names = await self._stored_vhosts.names()
+        is_changed = names != self.vhosts.keys()
         for name in names - self.vhosts.keys():
             self._make_vhost(name)
             log.info("virtual host '%s' is new", name)
@@ -171,13 +174,21 @@ class Manager:
             self.vhosts.pop(name).end()
             self.sessions.forget_vhost(name)
             log.info("virtual host '%s' is gone", name)
+        return is_changed
 
     async def refresh_rights(self) -> bool:
         """Takes over what was changed in virtual hosts, users and permissions; True when all that
         was committed before the call is in force. Raises StoreUnavailable."""
         async with self._taking_over:
-            await self.refresh_vhosts()
-            return await self.auth.refresh()
+            before = self.auth.accounts.roll
+            is_changed = await self.refresh_vhosts()
+            is_in_force = await self.auth.refresh()
+            if is_changed or self.auth.accounts.roll is not before:
+                self._is_mark_due = True
+            if self._is_mark_due:
+                await self._database.leave_mark()
+                self._is_mark_due = False
+            return is_in_force
 
     @property
     def is_ready(self) -> bool:
@@ -209,6 +220,7 @@ class Manager:
         if not await self.auth.refresh():
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
         await self.sessions.recover(generation)
+        database.remembered = self._remembered
         self.agenda.on_earlier = self._agenda_moved.set
         self.memory.sources.update(
             ephemeral_queues=lambda: self._ephemeral.used(exactly=self.memory.is_short),
@@ -221,6 +233,9 @@ class Manager:
         works = (self._run_agenda(), self._run_polls(), self._run_upkeep(), self._run_memory())
         for work in (*works, rights.run()):
             self._tasks.append(asyncio.create_task(work))
+
+    def _remembered(self) -> Inventory:
+        return remembered(self.vhosts, self.auth.accounts.roll, self.sessions)
 
     def _may_publish(self, identity: Identity, vhost: str, topic: str) -> bool:
         """Whether a user who is not there any more may still publish to a topic."""

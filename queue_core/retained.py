@@ -298,6 +298,12 @@ class Retained:
         if any(index.expiring for index in self._indexes.values()):
             self._plan_sweep()
 
+    def sizes(self) -> Iterator[tuple[str, str, int]]:
+        """Virtual host, topic and size of every value that is in the table."""
+        for vhost, index in self._indexes.items():
+            for node in index.all():
+                yield vhost, node.topic or "", node.size
+
     def forget_vhost(self, vhost: str) -> None:
         """The virtual host is gone, and its rows with it: nothing of them is for one that takes
         its name."""

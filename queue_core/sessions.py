@@ -460,6 +460,10 @@ class Sessions:
         """All packets in flight as the database knows them, for a new generation of the journal."""
         return self.ledger.records()
 
+    def stored_states(self) -> Iterable[SessionState]:
+        """Sessions that are in the database."""
+        return self._states.values()
+
     async def close(self) -> None:
         """Returns when nothing of this waits for the writer any more."""
         await self.wills.settled()

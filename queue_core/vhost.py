@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from secrets import token_urlsafe
@@ -459,6 +459,14 @@ class Vhost:
         else:
             target = not isinstance(destination, EphemeralQueue)
         return target and self.router.exchange(source).spec.durable
+
+    def stored_bindings(self) -> Iterator[Binding[Queue]]:
+        """Bindings that are in the database. Those with the default exchange come with their
+        queues, and subscriptions with their sessions."""
+        for binding in self.router.bindings():
+            is_own = binding.source and not binding.is_filter
+            if is_own and self._is_durable(binding.source, binding.destination):
+                yield binding
 
     def subscribe(self, topic_filter: str, queue: Queue, options: object = None) -> bool:
         """The queue takes what matches the filter, in slash form. False: it did already, and the

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -159,6 +159,10 @@ class Wills:
             self._plan(key, will, lost[key] if will.due_at is None else will.due_at)
         if lost:
             await self._store.set_due(lost)
+
+    def keys(self) -> Iterable[ClientKey]:
+        """Clients that have a will in the database."""
+        return self._wills.keys()
 
     async def settled(self) -> None:
         """Returns when no will is on its way; one that takes too long is published after the next

@@ -20,6 +20,7 @@ from queue_core.errors import CoreError, InvalidArgument
 from queue_core.intervals import Intervals
 from queue_core.log import Log
 from queue_core.message import utc
+from queue_core.store.marks import Mark
 from queue_core.store.rows import (
     Run,
     content_values,
@@ -57,7 +58,7 @@ class Batch:
         self.generation = generation
         self.rows: list[tuple[object, ...]] = []
         self.run: Run | None = None  # instead of rows, where these differ by body alone
-        self.was_sent = False  # to a connection whose answer may have been lost
+        self.mark: Mark | None = None  # of the last try to write it; None: it was not tried yet
         self.is_rich = False  # rows have the rich columns, too
         self.bodies: list[tuple[int, int, bytes]] = []  # segment, id, body
         self.settlements: list[tuple[object, ...]] = []
@@ -239,20 +240,8 @@ class Batch:
         return len(self._appended)
 
     @property
-    def first_place(self) -> tuple[int, int, int]:
-        """Segment, queue and offset of its first message."""
-        segment, each, entry, _ = self._appended[0]
-        return segment, each.queue_id, entry.offset
-
-    @property
     def segments(self) -> set[int]:
         return set(self._segment_of.values())
-
-    def last_seq(self, rows: list[tuple[object, ...]]) -> int:
-        """Of settlements or packets: their numbers in the journal only grow."""
-        seq = rows[-1][0]
-        assert isinstance(seq, int)
-        return seq
 
     def note_in_book(self, now: float) -> None:
         """The segments have grown by what was written; full ones are cut."""

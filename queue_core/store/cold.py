@@ -18,6 +18,7 @@ from sqlalchemy.types import Text
 
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store.complaints import Complaints
+from queue_core.store.fence import CHECK, Fence
 
 # Data out of range, one row twice in a statement, and what is too large for an index or a row: the
 # same would fail again, and whoever is written along with it has nothing to do with it.
@@ -25,7 +26,7 @@ ABOUT_VALUES: Final = ("21", "22", "54")
 # A DBA's doing, until he undoes it: no right, no table, no function, no schema.
 TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
 
-FENCE: Final = "howdah_fence"  # an engine's option: the statement that a gateway's own begin with
+FENCE: Final = "howdah_fence"  # an engine's option: the Fence that a gateway's own pass
 
 log = logging.getLogger(__name__)
 complaints = Complaints(log)
@@ -33,16 +34,32 @@ complaints = Complaints(log)
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Committed when the block ends, and behind the fence where the engine has one. A database out
-    of reach, or in which somebody has taken rights or tables away, is StoreUnavailable, a value
-    that it cannot hold InvalidArgument; a broken constraint or statement is our own mistake, and
-    stays what it is."""
-    try:
+    """A transaction that writes: committed when the block ends, and behind the fence where the
+    engine has one, with a mark of its own. Raises what `reading` does."""
+    fence: Fence | None = engine.get_execution_options().get(FENCE)
+    passage = None if fence is None else fence.begin()
+    async with _in_our_words():
         async with engine.begin() as connection:
-            fence = engine.get_execution_options().get(FENCE)
-            if fence is not None:
-                await connection.exec_driver_sql(fence)
+            if passage is not None:
+                await connection.exec_driver_sql(CHECK, passage.arguments)
             yield connection
+        if passage is not None:
+            passage.committed()
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction that only reads. A database out of reach, or in which somebody has taken rights
+    or tables away, is StoreUnavailable, a value that it cannot hold InvalidArgument; a broken
+    constraint or statement is our own mistake, and stays what it is."""
+    async with _in_our_words(), engine.connect() as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _in_our_words() -> AsyncIterator[None]:
+    try:
+        yield
     except IntegrityError:
         raise
     except DBAPIError as error:

@@ -16,6 +16,7 @@ from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNo
 from queue_core.message import Message
 from queue_core.queues import Appends, ClassicQueue
 from queue_core.specs import QueueSpec
+from queue_core.store.fence import Fence, condition
 from queue_core.store.ownership import AWAY
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
@@ -32,9 +33,9 @@ OPEN: Final = """
     SELECT id, kind, vhost, queue, argument, requested_at FROM howdah.command
     WHERE done_at IS NULL ORDER BY id LIMIT 100
 """
-DONE: Final = """
+DONE: Final = f"""
     UPDATE howdah.command SET done_at = clock_timestamp(), result = $2::jsonb, error = $3
-    WHERE id = $1
+    WHERE id = $1 AND {condition(4)}
 """
 # The oldest by their number, so that no index on done_at is needed; more than OPEN can bring.
 FORGET: Final = """
@@ -49,9 +50,10 @@ Answer = tuple[Result | None, str | None]  # what came of it, or why nothing did
 
 
 class Commands:
-    def __init__(self, vhosts: Mapping[str, Vhost], reader: Reader) -> None:
+    def __init__(self, vhosts: Mapping[str, Vhost], reader: Reader, fence: Fence) -> None:
         self._vhosts = vhosts
         self._reader = reader
+        self._fence = fence
         self._unsaid: dict[int, Answer] = {}  # done, and the database was away for the answer
         self._kinds: dict[str, Callable[[Vhost, str, Result], Any]] = {
             "purge": self._purge,
@@ -78,7 +80,9 @@ class Commands:
             self._unsaid[number] = await self._run(row)
         result, error = self._unsaid[number]
         text = None if result is None else msgspec.json.encode(result).decode()
-        await connection.execute(DONE, number, text, error)
+        passage = self._fence.begin()
+        await connection.execute(DONE, number, text, error, *passage.arguments)
+        passage.committed()
         del self._unsaid[number]
 
     async def _run(self, row: asyncpg.Record) -> Answer:

@@ -129,7 +129,7 @@ class ConsumerNotes:
         if await self._is_large(connection) and await self._empty(connection):
             return  # all of it is written with the next looks
         rows = await _rows(changed)
-        async with fenced(connection, self._fence()):
+        async with fenced(connection, self._fence().unmarked()):
             if gone:
                 await connection.execute(REMOVE, gone)
             if rows:
@@ -142,14 +142,14 @@ class ConsumerNotes:
     async def clear(self, connection: Connection) -> None:
         """Nobody consumes, as far as the table says."""
         if not await self._empty(connection):
-            async with fenced(connection, self._fence()):
+            async with fenced(connection, self._fence().unmarked()):
                 await connection.execute(REMOVE_ALL)
             self._written.clear()
 
     async def _empty(self, connection: Connection) -> bool:
         """Takes all rows away, dead ones too; False where somebody is reading the table."""
         try:
-            async with fenced(connection, self._fence()):
+            async with fenced(connection, self._fence().unmarked()):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                 await connection.execute(EMPTY)
         except asyncpg.LockNotAvailableError:

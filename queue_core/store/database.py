@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -25,15 +25,16 @@ from queue_core.message import utc
 from queue_core.orderly_end import end_lease
 from queue_core.store import diagnosis
 from queue_core.store.checkpoint import Checkpoint
-from queue_core.store.cold import FENCE
+from queue_core.store.cold import FENCE, transaction
 from queue_core.store.commands import Commands
 from queue_core.store.complaints import Complaints
 from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
 from queue_core.store.durability import insist_on_commits
 from queue_core.store.fence import READ_COMMITTED
 from queue_core.store.findings import Level
+from queue_core.store.inventory import Inventory, differences, read_inventory
 from queue_core.store.keepalive import keep_alive
-from queue_core.store.losses import QUEUE_IDS, JournalMark, Loss, find_losses, note_losses, summary
+from queue_core.store.losses import QUEUE_IDS, Loss, find_losses, note_losses, summary
 from queue_core.store.maintenance import Maintenance
 from queue_core.store.outbox import Outbox
 from queue_core.store.ownership import AWAY, Owner, Setback
@@ -43,6 +44,7 @@ from queue_core.store.recovery import Recovered, recover, recover_delays, requir
 from queue_core.store.rows import Forms
 from queue_core.store.segments import SegmentBook, SegmentLimits
 from queue_core.store.stored import QueueStore
+from queue_core.store.witness import Witness
 from queue_core.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -54,7 +56,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0  # after which a database that says nothing counts as away
-SERVER_STARTED: Final = "SELECT pg_postmaster_start_time()"
+# Another server, another start of it, or another database under the same name.
+INSTANCE: Final = """
+    SELECT pg_postmaster_start_time() AS started, oid::int8 AS database
+    FROM pg_database WHERE datname = current_database()
+"""
 SEGMENT_IDS: Final = "SELECT id FROM howdah.segment"
 READERS: Final = 3  # connections for reading back and upkeep
 
@@ -65,6 +71,11 @@ class StoreSettings:
     pool_size: int = READERS
     max_message_size: int = 16 * 1024 * 1024  # of a message that SQL publishes
     segments: SegmentLimits = field(default_factory=SegmentLimits)
+    record_folder: Path | None = None  # where a record of commits is kept; None: nowhere
+
+
+class NotExamined(ConnectionError):
+    """The connection leads to a server that the writer has not looked at yet."""
 
 
 class Database:
@@ -89,6 +100,7 @@ class Database:
             buffer_bytes=settings.write_buffer_bytes,
         )
         self.is_reached = True  # as far as the last look at it went
+        self.remembered: Callable[[], Inventory] | None = None  # what memory has beside messages
         self._doubting: asyncio.Task[None] | None = None  # while a look takes long
         self.forms = forms
         self._url = url
@@ -96,11 +108,15 @@ class Database:
         self._book = book
         self._counters = counters
         self._clock = clock
+        self._owner = owner
+        self._record_folder = settings.record_folder
         self._complain = Complaints(log).warn
         self._held = AsyncExitStack()  # connections that a start in vain has to let go
         self.engine: AsyncEngine
         self.definitions: DefinitionStore
         self.queues: QueueStore
+        self._witness: Witness
+        self._instance: tuple[object, ...]
         self._pool: asyncpg.Pool
         self._reader: Reader
         self._found: Recovered
@@ -112,13 +128,13 @@ class Database:
         """Takes the database, and reads what is defined. Raises DatabaseInUse, or what PostgreSQL
         says."""
         connection = await self.writer.open()
-        self._server_started: datetime = await connection.fetchval(SERVER_STARTED)
+        self._instance = await _instance_of(connection)
         self._pool = await asyncpg.create_pool(
             self._url,
             min_size=1,
             max_size=self._pool_size,
             connection_class=PooledConnection,
-            init=_prepare,
+            init=self._prepare,
             server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
         )
         self._held.callback(self._pool.terminate)
@@ -128,7 +144,7 @@ class Database:
             settings = {"application_name": "howdah gateway"}
             connection = await asyncpg.connect(self._url, server_settings=settings)
             try:
-                await _prepare(connection)
+                await self._prepare(connection)
             except BaseException:  # whoever asked has gone, and nobody else knows of it
                 connection.terminate()
                 raise
@@ -141,7 +157,7 @@ class Database:
             max_overflow=2,
             pool_pre_ping=True,
             hide_parameters=True,  # an error's text reaches the log, and they are clients' messages
-            execution_options={FENCE: self.writer.fence.check},
+            execution_options={FENCE: self.writer.fence},
         )
         self._held.push_async_callback(self.engine.dispose)
         self._reader = Reader(self._pool, self.forms, self._counters)
@@ -151,7 +167,21 @@ class Database:
         await recover_delays(connection, self._found, utc(self._clock()))
         for segment in self._found.segments:
             self._book.add(segment)
-        return await self.definitions.load()
+        definitions = await self.definitions.load()
+        self._witness = Witness(self._record_folder, self.writer.fence, self._owner.past)
+        self._held.callback(self._witness.abandon)
+        await self._witness.examine(connection, self._found, definitions.queues)
+        return definitions
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        """Every connection but the writer's own. None is used on a server that may have lost
+        something: what is committed there would be taken for proof that nothing is missing."""
+        if await _instance_of(connection) != self._instance:
+            raise NotExamined("this is another server, or another start of it; it is looked at now")
+        await keep_alive(connection)
+        await connection.execute(NO_JIT)
+        await connection.execute(READ_COMMITTED)
+        await insist_on_commits(connection)
 
     async def restore(self, vhost: Vhost, stored: StoredQueue) -> ClassicQueue | StreamQueue:
         """A durable queue as the last gateway left it."""
@@ -176,7 +206,7 @@ class Database:
             self._pool, self.writer, self._book, self.queues, self._counters, self._clock
         )
         self._outbox = Outbox(vhosts, self.writer, self.forms, self._counters, sessions.retained)
-        self._commands = Commands(vhosts, self._reader)
+        self._commands = Commands(vhosts, self._reader, self.writer.fence)
         return self._found.generation
 
     async def poll(self) -> int:
@@ -230,35 +260,46 @@ class Database:
 
     async def _on_return(self, connection: asyncpg.Connection, is_behind: bool) -> None:
         """The writer has another session, perhaps with another server: what holds at the start is
-        looked at again, and whether the database still knows what it committed. A server that has
-        not been started since has forgotten nothing. Raises Setback."""
+        looked at again, and whether the database still has all that it committed. Raises
+        Setback."""
         for found in await diagnosis.safety(connection):
             if found.level is not Level.OK:
                 log.warning("%s. Way out: %s", found.what, found.way_out)
         await require_tables(connection)
-        started = await connection.fetchval(SERVER_STARTED)
         segments = {row["id"] for row in await connection.fetch(SEGMENT_IDS)}
         is_torn = self.queues.lies_in(self._book.segments.keys() - segments)
-        if started == self._server_started and not is_torn:
-            return
-        losses = await self._look_back(connection)
-        if losses or is_behind or is_torn:
+        is_short = is_behind or not await self._witness.has_all(connection)
+        if is_short or is_torn:
+            losses = await self._look_back(connection, is_short=is_short)
             await note_losses(connection, losses)
+            self._witness.note_told()
             raise Setback(
                 "the database went back in time: a standby that was behind has become the primary, "
                 "a backup was restored, or a segment was given up. Lost: "
                 f"{summary(losses) or 'nothing that this gateway knows of'}. All connections end, "
                 "and this gateway starts anew from what the tables say; see howdah.loss"
             )
-        self._server_started = started
+        self._instance = await _instance_of(connection)
 
-    async def _look_back(self, connection: asyncpg.Connection) -> list[Loss]:
+    async def _look_back(self, connection: asyncpg.Connection, *, is_short: bool) -> list[Loss]:
+        """Names what memory holds for committed and the tables do not have; `is_short`: commits
+        are missing, not only a table."""
         there = [row["id"] for row in await connection.fetch(QUEUE_IDS)]
-        journal = JournalMark(self.writer.generation, self.writer.committed_seq)
-        return find_losses(self.queues.queues, there, journal, await recover(connection))
+        losses = [await self._witness.lost_commits(connection)] if is_short else []
+        losses += find_losses(self.queues.queues, there, await recover(connection))
+        if self.remembered is not None:
+            losses += differences(self.remembered(), await read_inventory(connection))
+        return losses
+
+    async def leave_mark(self) -> None:
+        """Commits nothing but a mark: it vouches for what others committed and memory has taken
+        over, such as users and their rights."""
+        async with transaction(self.engine):
+            pass
 
     async def keep_up(self) -> None:
         """What time brings: segments and generations that are not needed any more."""
+        await self._witness.keep_up()
         async with Reachable(self._complain, "old segments stay"):
             await self._maintenance.run_once()
 
@@ -281,13 +322,13 @@ class Database:
         await self._reader.close()
         await self.engine.dispose()
         await self._pool.close()
+        self._witness.close()
 
 
-async def _prepare(connection: asyncpg.Connection) -> None:
-    await keep_alive(connection)
-    await connection.execute(NO_JIT)
-    await connection.execute(READ_COMMITTED)
-    await insist_on_commits(connection)
+async def _instance_of(connection: asyncpg.Connection) -> tuple[object, ...]:
+    row = await connection.fetchrow(INSTANCE)
+    assert row is not None  # of the database that the connection is to
+    return tuple(row)
 
 
 class Reachable:

@@ -16,6 +16,7 @@ import asyncpg
 
 from queue_core.store import preflight
 from queue_core.store.findings import Finding, Level, fail, ok, warn
+from queue_core.store.losses import UNPROVEN
 from queue_core.store.operations import IS_SERVED
 from queue_core.store.ownership import LOCK
 from queue_core.store.policies import listed, read_policies
@@ -123,8 +124,10 @@ WHERE has_database_privilege('public', current_database(), 'CONNECT')
 ORDER BY r.rolname LIMIT 4
 """
 _TORN: Final = "SELECT missing, stands_in FROM howdah.torn_tables() LIMIT 20"
+_LOST: Final = "lost"
+_UNKNOWN: Final = "perhaps lost"
 _LOSSES: Final = """
-SELECT detail, now() - noted_at AS age FROM howdah.loss
+SELECT cause, detail, now() - noted_at AS age FROM howdah.loss
 WHERE noted_at > now() - $1::interval ORDER BY id DESC LIMIT 20
 """
 _WAITING: Final = """
@@ -347,7 +350,8 @@ async def losses(connection: asyncpg.Connection) -> list[Finding]:
     """What the database has lost of late, by its own account."""
     found = [
         warn(
-            f"lost, noticed {_age(row['age'])} ago: {row['detail']}",
+            f"{_LOST if row['cause'] != UNPROVEN else _UNKNOWN}, noticed {_age(row['age'])} ago: "
+            f"{row['detail']}",
             "have publishers send it again; a standby that must not be behind needs "
             "synchronous_standby_names. This is said for 30 days",
         )

@@ -1,5 +1,5 @@
-"""What the database does not know any more, though it was committed: told by comparing the tables
-with the memory of a gateway that has been running, and remembered in howdah.loss.
+"""Losses: things that were committed and that the database does not know any more. They are found
+by comparing the tables with the memory of a gateway that has been running, and kept in howdah.loss.
 
 A primary that is replaced by a standby that was behind, a restored backup, a partition that was
 given up: in each case messages are gone that publishers hold for stored. Their offsets are not
@@ -9,19 +9,22 @@ given again, so that no consumer, export or archive takes one message for anothe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
 
 from queue_core.queues import ClassicQueue
+from queue_core.store.marks import Extent
 from queue_core.store.recovery import Recovered
 from queue_core.streams import StreamQueue
 
 log = logging.getLogger(__name__)
 
 SETBACK: Final = "setback"
+UNPROVEN: Final = "unproven"
 TORN: Final = "torn"
 NAMED_AT_MOST: Final = 20  # losses in one line of the log; howdah.loss has them all
 
@@ -51,41 +54,50 @@ class Loss:
         return self.detail
 
 
-@dataclass(frozen=True, slots=True)
-class JournalMark:
-    """How far the journal had come: its generation, and the last number that was committed in
-    it."""
-
-    generation: int
-    seq: int
-
-
 def find_losses(
-    queues: Mapping[int, Stored], there: Iterable[int], journal: JournalMark, found: Recovered
-) -> list[Loss]:
-    """What memory holds for committed and the tables do not have. `there` are the ids of the queues
-    that the tables know."""
-    losses = []
+    queues: Mapping[int, Stored], there: Iterable[int], found: Recovered
+) -> Iterator[Loss]:
+    """Messages that memory holds for committed and the tables do not have. `there` are the ids of
+    the queues that the tables know."""
     known = set(there)
     for queue_id, queue in queues.items():
         if queue.is_deleted:
             continue
         if queue_id not in known:
-            losses.append(_gone(queue))
+            yield _gone(queue)
             continue
         tail = found.end_of(queue_id, is_stream=queue.log.is_stream)
         if tail < queue.log.tail:
-            losses.append(_cut_off(queue, tail))
-    behind = found.generation == journal.generation and found.next_seq <= journal.seq
-    if behind or found.generation < journal.generation:
-        losses.append(
-            Loss(
-                SETBACK,
-                "the newest acknowledgements of consumers and sessions: what they settled last is "
-                "delivered again, marked as redelivered where that is known",
-            )
-        )
-    return losses
+            yield _cut_off(queue, tail)
+
+
+def missing_commits(number: int, until: float, found: Extent) -> Loss:
+    """Commits up to that number, the last of them at that time, of which the tables know those up
+    to another."""
+    since = "the beginning" if found.at is None else moment(found.at.timestamp())
+    count = max(number - found.number, 1)
+    return Loss(
+        SETBACK,
+        f"up to {count} commits, made from {since} to {moment(until)}. Acknowledgements among them "
+        "are not named one by one: what consumers and sessions settled last is delivered again, "
+        "marked as redelivered where that is known",
+    )
+
+
+def skipped(vhost: str, name: str, queue_id: int, first: int, messages: int) -> Loss:
+    """Offsets of a queue that are not given, since so many messages were lost of all queues
+    together, and nobody knows of which."""
+    end = first + messages
+    return Loss(
+        SETBACK,
+        f"up to {messages} messages of queue '{name}' in virtual host '{vhost}', if they were all "
+        f"its own: offsets {first} to {end - 1} are not given, numbers go on at {end}",
+        vhost,
+        name,
+        queue_id,
+        first,
+        end,
+    )
 
 
 def _gone(queue: Stored) -> Loss:
@@ -96,7 +108,7 @@ def _gone(queue: Stored) -> Loss:
         "messages in it: it was declared after the moment that the database is back at",
         vhost,
         queue.name,
-        queue.log.queue_id,
+        None,  # the number may be given to another queue, whose offsets begin at 0
         0,
         tail,
     )
@@ -126,8 +138,13 @@ async def note_losses(
 ) -> None:
     """Writes them down for the DBA, and for the next start, which numbers on behind them. Where
     there is no table for it (an older schema came back), the log alone has them."""
-    for loss in losses:
-        log.critical("lost by the database: %s", loss)
+    if not losses:
+        return
+    for loss in losses[:NAMED_AT_MOST]:
+        said = "lost by the database: %s" if loss.cause != UNPROVEN else "%s"
+        log.critical(said, loss)
+    if len(losses) > NAMED_AT_MOST:
+        log.critical("and %d more: see howdah.loss", len(losses) - NAMED_AT_MOST)
     rows = [
         (each.cause, each.vhost, each.queue, each.queue_id, each.first, each.end, each.detail)
         for each in losses
@@ -142,3 +159,8 @@ def summary(losses: Sequence[Loss]) -> str:
     shown = "; ".join(str(loss) for loss in losses[:NAMED_AT_MOST])
     more = len(losses) - NAMED_AT_MOST
     return shown + (f"; and {more} more" if more > 0 else "")
+
+
+def moment(seconds: float) -> str:
+    """A time, for people."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -109,6 +109,8 @@ class Maintenance:
         async with self._pool.acquire() as connection:
             await self._note_activity(connection)
             await self._note_ends(connection)
+            if self._writer.is_generation_full:  # of commits beside the writer's own
+                await self._writer.flushed()
             await self._drop_generations(connection)
             await self._close_abandoned()
             # Both of one moment: what is sealed by then takes no more messages, also none that are
@@ -128,7 +130,7 @@ class Maintenance:
         """The gateway ends in order: nobody consumes any more, and nothing is in flight."""
         async with self._pool.acquire() as connection:
             await self._consumers.clear(connection)
-            async with fenced(connection, self._writer.fence):
+            async with fenced(connection, self._writer.fence.unmarked()):
                 await connection.execute(FORGET_ACTIVITY)
 
     async def _try(
@@ -221,7 +223,7 @@ class Maintenance:
         if live and (target is None or target.is_sealed):
             return  # the next message opens one
         try:
-            async with fenced(connection, self._writer.fence):
+            async with fenced(connection, self._writer.fence.begin()):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                 await connection.execute(statements.LOCK_SEGMENT, segment.id)
                 moved = 0
@@ -307,7 +309,7 @@ class Maintenance:
     async def _drop_generations(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         while self._oldest_generation < self._writer.generation:
             try:
-                async with fenced(connection, self._writer.fence):
+                async with fenced(connection, self._writer.fence.begin()):
                     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                     await connection.execute(statements.DROP_GENERATION, self._oldest_generation)
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
@@ -318,7 +320,7 @@ class Maintenance:
 
     async def _note_activity(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         if self._activity is None:
-            async with fenced(connection, self._writer.fence):
+            async with fenced(connection, self._writer.fence.unmarked()):
                 await connection.execute(FORGET_ACTIVITY)
             self._activity = {}
         changed: dict[int, tuple[int, int]] = {}
@@ -362,7 +364,7 @@ class Maintenance:
         gone = self._ends.keys() - self._queues.queues.keys()
         if not gone and not changed:
             return
-        async with fenced(connection, self._writer.fence):
+        async with fenced(connection, self._writer.fence.unmarked()):
             if gone:
                 await connection.execute(FORGET_LOG_ENDS)
             if changed:

@@ -20,7 +20,9 @@ from queue_core.errors import StoreUnavailable
 from queue_core.store.durability import insist_on_commits
 from queue_core.store.fence import FENCE_LOCK, READ_COMMITTED, Fence
 from queue_core.store.keepalive import keep_alive
+from queue_core.store.marks import Marks, read_extent
 from queue_core.store.plans import NO_JIT
+from queue_core.store.provenance import Past, Tenure, add_tenure, read_place, read_tenures
 from queue_core.store.recovery import TornTables
 from queue_core.store.session_probe import NoSession, require_session
 
@@ -69,9 +71,10 @@ HOLDER: Final = """
 """
 TAKE: Final = """
     UPDATE howdah.gateway
-    SET epoch = epoch + 1, node = $1, started_at = clock_timestamp(), max_message_size = $2
+    SET epoch = epoch + 1, node = $1, started_at = clock_timestamp(), max_message_size = $2,
+        lineage = coalesce(lineage, gen_random_uuid())
     WHERE id = 1
-    RETURNING epoch, started_at
+    RETURNING epoch, started_at, lineage, generation
 """
 OWNER: Final = "SELECT epoch, node, started_at FROM howdah.gateway WHERE id = 1"
 TAKE_SECONDS: Final = 10  # for transactions of the owner before that are still open
@@ -100,6 +103,7 @@ class Owner:
         self._node = node
         self._max_message_size = max_message_size
         self._fence: Fence | None = None
+        self.past: Past  # as it was found by the first connection
         self._pid: int | None = None
 
     @property
@@ -144,11 +148,17 @@ class Owner:
             await other.close(timeout=5)
 
     async def _take(self, connection: asyncpg.Connection) -> Fence:
+        place = await read_place(connection)
         try:
             async with connection.transaction():
                 await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+                tenures, extent = await read_tenures(connection), await read_extent(connection)
                 row = await connection.fetchrow(TAKE, self._node, self._max_message_size)
+                if row is not None:
+                    epoch, started_at = row["epoch"], row["started_at"]
+                    tenure = Tenure(epoch, started_at, self._node, place, extent)
+                    await add_tenure(connection, tenure)
         except asyncpg.LockNotAvailableError:
             raise DatabaseInUse(
                 f"{await self._others(connection)}: a transaction of it is still open after "
@@ -157,10 +167,11 @@ class Owner:
         if row is None:
             raise StoreUnavailable(
                 "howdah.gateway has no row: somebody deleted it; INSERT INTO howdah.gateway "
-                "(id, epoch, generation) VALUES (1, 0, (SELECT max(generation) FROM "
-                "howdah.settlement)) makes it again"
+                "(id, epoch, generation) VALUES (1, (SELECT coalesce(max(epoch), 0) FROM "
+                "howdah.ownership), (SELECT max(generation) FROM howdah.settlement)) makes it again"
             )
-        return Fence(row["epoch"], row["started_at"])
+        self.past = Past(str(row["lineage"]), place, tenures, extent)
+        return Fence(epoch, started_at, Marks(extent, row["generation"]))
 
     async def _lock(self, connection: asyncpg.Connection) -> None:
         for attempt in range(20):
@@ -203,7 +214,7 @@ class Owner:
             return False
         row = await connection.fetchrow(OWNER)
         epoch = 0 if row is None else row["epoch"]
-        if row is not None and (epoch, row["started_at"]) == self._fence.arguments:
+        if row is not None and (epoch, row["started_at"]) == self._fence.ownership:
             return False
         if epoch < self._fence.epoch:
             return True

@@ -41,6 +41,8 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "consumer": f"{_ALL}, TRUNCATE",
     "loss": _APPEND,
     "log_end": _ALL,
+    "ownership": "SELECT, INSERT, DELETE",
+    "commit_mark": _APPEND,
     "segment": "SELECT",
     "archive_mark": "SELECT",
     "message": _APPEND,
@@ -66,7 +68,7 @@ FUNCTIONS: Final = (
     "drop_segment(integer)",
     "open_generation(integer)",
     "drop_generation(integer)",
-    "hold(bigint, timestamptz)",
+    "hold(bigint, timestamptz, integer, bigint, bigint)",
     "torn_tables()",
 )
 

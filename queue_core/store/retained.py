@@ -15,7 +15,7 @@ from sqlalchemy.types import Text
 
 from queue_core.message import utc
 from queue_core.retained import Kept, KeptTopic
-from queue_core.store.cold import transaction
+from queue_core.store.cold import reading, transaction
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.schema import retained
 
@@ -35,7 +35,7 @@ class RetainedTable:
         statement = select(
             retained.c.vhost, retained.c.topic, size.label("size"), retained.c.expires_at
         )
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             result = await connection.stream(statement)
             async for rows in result.partitions(PAGE):
                 yield [
@@ -49,7 +49,7 @@ class RetainedTable:
             retained.c.vhost == vhost, retained.c.topic == any_(wanted)
         )
         found: dict[str, Kept] = {}
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             for row in (await connection.execute(statement)).mappings():
                 message = message_from_row(dict(row), self._forms)
                 message.retain = True

@@ -39,15 +39,27 @@ from queue_core.store.columns import (
     tuned,
     vhost_column,
 )
+from queue_core.store.loss_tables import MARK_TABLE, commit_mark, log_end, loss, ownership
 
-__all__ = ["SCHEMA", "VERSION_TABLE", "Timestamp", "consumer", "metadata", "queue_activity"]
+__all__ = [
+    "SCHEMA",
+    "VERSION_TABLE",
+    "Timestamp",
+    "commit_mark",
+    "consumer",
+    "log_end",
+    "loss",
+    "metadata",
+    "ownership",
+    "queue_activity",
+]
 
 VERSION_TABLE: Final = "alembic_version"
 
 # Tables that grow by whole partitions: leaves are named <table>_<number>.
 LOG_TABLES: Final = ("message", "message_body")
 JOURNAL_TABLES: Final = ("settlement", "redelivery", "deduplication", "packet")
-_LEAF: Final = re.compile(rf"({'|'.join(LOG_TABLES + JOURNAL_TABLES)})_[0-9]+")
+_LEAF: Final = re.compile(rf"({'|'.join((*LOG_TABLES, *JOURNAL_TABLES, MARK_TABLE))})_[0-9]+")
 
 
 def is_leaf(table_name: str) -> bool:
@@ -113,6 +125,12 @@ gateway = Table(
         "max_message_size",
         BigInteger,
         "Largest message in bytes that the owner takes; null: no gateway has said so yet.",
+    ),
+    optional(
+        "lineage",
+        UUID,
+        "Names this database and its copies, whatever their server; null: no gateway has owned it "
+        "yet.",
     ),
     comment="The gateway that owns this database: one row.",
 )
@@ -550,41 +568,6 @@ archive_mark = Table(
     required("marked_by", Text, "Login that marked it."),
     comment="Logs whose segments are kept until segment.archive says where a copy is; see "
     "keep_for_archive().",
-)
-
-# ------------------------------------------------------------------------------------- losses
-
-loss = Table(
-    "loss",
-    metadata,
-    identity(BigInteger, "Row number."),
-    required("noted_at", Timestamp, "When it was noticed.", server_default=NOW),
-    required(
-        "cause",
-        Text,
-        "setback: the database went back in time; torn: a table was taken away; repair: found by "
-        "repair().",
-    ),
-    optional("vhost", Text, "Virtual host; null: it concerns no queue."),
-    optional("queue", Text, "Name of the queue; null: it concerns no queue."),
-    optional("queue_id", BigInteger, "Queue; null: it concerns no queue."),
-    optional("first_offset", BigInteger, "First offset that has no message; null: no offsets."),
-    optional("end_offset", BigInteger, "First offset behind it that may have one again."),
-    required("detail", Text, "What was lost, for people."),
-    comment="What was confirmed and is not in the tables any more: after a failover to a standby "
-    "that was behind, a restore, or a partition that somebody dropped. Its offsets are not given "
-    "again.",
-)
-
-log_end = Table(
-    "log_end",
-    metadata,
-    Column("queue_id", BigInteger, primary_key=True, autoincrement=False, comment="Queue."),
-    required("noted", BigInteger, "Offsets below were given to messages, for certain."),
-    required("reserved", BigInteger, "Offsets from here on were given to none."),
-    required("noted_at", Timestamp, "When it was written.", server_default=NOW),
-    comment="How far the offsets of each queue had come, beside the partitions that hold its "
-    "messages: it survives them.",
 )
 
 for _table in (message, message_body, will, retained, outbox):

@@ -22,7 +22,7 @@ from queue_core.message import utc
 from queue_core.retained import Retained
 from queue_core.session import SessionSettings, SessionState
 from queue_core.sessions import Sessions
-from queue_core.store.cold import insert_rows, transaction, unnested
+from queue_core.store.cold import insert_rows, reading, transaction, unnested
 from queue_core.store.gathering import Gathering
 from queue_core.store.retained import RetainedTable
 from queue_core.store.rows import Forms
@@ -128,7 +128,7 @@ class SessionTables:
             select(newest).where(newest.c.age == 1, newest.c.state != 0).order_by(newest.c.seq)
         )
         found: dict[int, list[PacketRecord]] = {}
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             for row in await connection.execute(in_flight):
                 found.setdefault(row.session_id, []).append(
                     PacketRecord(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from queue_core.message import utc
-from queue_core.store.fence import Fence, condition, fenced
+from queue_core.store.fence import Passage, condition, fenced
 from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean
 from queue_core.store.segments import Segment
 
@@ -85,30 +85,29 @@ FENCED_SETTLEMENTS: Final = f"{INSERT_SETTLEMENTS} WHERE {condition(1 + SETTLEME
 
 
 @lru_cache(maxsize=256)
-def _insert_messages(table: str, columns: tuple[str, ...], first: int = 1) -> str:
-    """From one array a column, and the fence's two; the arguments before `first` are another
-    part's."""
+def _insert_messages(table: str, columns: tuple[str, ...], first: int, is_fenced: bool) -> str:
+    """From one array a column, and the fence's own where it is asked for; the arguments before
+    `first` are another part's."""
     names = ", ".join(f'"{name}"' for name in columns)
     arrays = ", ".join(
         f"${i}::{COLUMN_TYPES.get(name, 'text')}[]" for i, name in enumerate(columns, first)
     )
-    return (
-        f"INSERT INTO howdah.{table} ({names}) SELECT * FROM unnest({arrays}) "
-        f"WHERE {condition(first + len(columns))}"
-    )
+    where = f"WHERE {condition(first + len(columns))}" if is_fenced else ""
+    return f"INSERT INTO howdah.{table} ({names}) SELECT * FROM unnest({arrays}) {where}"
 
 
 @lru_cache(maxsize=256)
-def _insert_run(table: str, rich: bool, first: int = 1) -> str:
-    """From an array of bodies, and one value for each other column; the fence's two at the end."""
+def _insert_run(table: str, rich: bool, first: int, is_fenced: bool) -> str:
+    """From an array of bodies, and one value for each other column; the fence's own at the end,
+    where it is asked for."""
     columns = (*NARROW[:BODY], *RICH) if rich else NARROW[:BODY]
     names = ", ".join(f'"{name}"' for name in (*columns, "body"))
     values = [f"${i}::{COLUMN_TYPES.get(name, 'text')}" for i, name in enumerate(columns, first)]
     values[OFFSET] += " + r.i - 1"
+    where = f"WHERE {condition(first + len(columns) + 1)}" if is_fenced else ""
     return (
         f"INSERT INTO howdah.{table} ({names}) SELECT {', '.join(values)}, r.b "
-        f"FROM unnest(${first + len(columns)}::bytea[]) WITH ORDINALITY AS r (b, i) "
-        f"WHERE {condition(first + len(columns) + 1)}"
+        f"FROM unnest(${first + len(columns)}::bytea[]) WITH ORDINALITY AS r (b, i) {where}"
     )
 
 
@@ -138,7 +137,7 @@ async def seal(
     )
 
 
-async def write(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
+async def write(connection: asyncpg.Connection, batch: Batch, passage: Passage) -> None:
     """The batch, in one transaction behind the fence.
 
     What most batches are made of, messages and settlements, is one statement, which is a
@@ -156,24 +155,26 @@ async def write(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> N
         or batch.bodies
     )
     if not has_more and not is_for_copy(batch.rows):
-        await _write_at_once(connection, batch, fence)
+        await _write_at_once(connection, batch, passage)
+        passage.committed()
     else:
-        async with fenced(connection, fence):
-            await _write_all(connection, batch, fence)
+        async with fenced(connection, passage):
+            await _write_all(connection, batch)
 
 
-async def _write_at_once(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
+async def _write_at_once(connection: asyncpg.Connection, batch: Batch, passage: Passage) -> None:
     settled = columns_of(batch.settlements) if batch.settlements else []
     if not batch.message_count:
         generation = batch.generation
-        await connection.execute(FENCED_SETTLEMENTS, generation, *settled, *fence.arguments)
+        await connection.execute(FENCED_SETTLEMENTS, generation, *settled, *passage.arguments)
     elif not settled:
-        await write_messages(connection, batch, fence)
+        statement, arguments = _messages(batch, 1, is_fenced=True)
+        await connection.execute(statement, *arguments, *passage.arguments)
     else:
-        statement, arguments = _messages(batch, 1 + SETTLEMENT_ARGUMENTS)
+        statement, arguments = _messages(batch, 1 + SETTLEMENT_ARGUMENTS, is_fenced=True)
         statement = f"WITH settled AS ({INSERT_SETTLEMENTS}) {statement}"
         await connection.execute(
-            statement, batch.generation, *settled, *arguments, *fence.arguments
+            statement, batch.generation, *settled, *arguments, *passage.arguments
         )
 
 
@@ -188,12 +189,13 @@ async def _write_outbox(
         await insert(connection, UPDATE_OUTBOX, left)
 
 
-async def _write_all(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
+async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
+    """Everything, inside a transaction that has looked at the fence."""
     generation = batch.generation
     if batch.bodies:
         await insert(connection, INSERT_BODIES, batch.bodies)
     if batch.message_count:
-        await write_messages(connection, batch, fence)
+        await _write_messages(connection, batch)
     if batch.settlements:
         await insert(connection, INSERT_SETTLEMENTS, batch.settlements, generation)
     if batch.redeliveries:
@@ -241,25 +243,25 @@ def columns_of(rows: list[Any]) -> list[list[Any]]:
     return list(map(list, zip(*rows, strict=True)))
 
 
-async def write_messages(connection: asyncpg.Connection, batch: Batch, fence: Fence) -> None:
-    """By COPY only inside a transaction that has looked at the fence: it has no place for it."""
+async def _write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
     if is_for_copy(batch.rows):
         await connection.copy_records_to_table(
             _table(batch), schema_name="howdah", columns=_columns(batch), records=batch.rows
         )
     else:
-        statement, arguments = _messages(batch, 1)
-        await connection.execute(statement, *arguments, *fence.arguments)
+        statement, arguments = _messages(batch, 1, is_fenced=False)
+        await connection.execute(statement, *arguments)
 
 
-def _messages(batch: Batch, first: int) -> tuple[str, list[Any]]:
+def _messages(batch: Batch, first: int, *, is_fenced: bool) -> tuple[str, list[Any]]:
     """The statement that inserts the batch's messages, with arguments that are numbered from
     `first` on, and these."""
     run = batch.run
     if run is not None:
-        statement = _insert_run(_table(batch), bool(run.rich), first)
+        statement = _insert_run(_table(batch), bool(run.rich), first, is_fenced)
         return statement, [*run.head, *run.rich, run.bodies]
-    return _insert_messages(_table(batch), _columns(batch), first), columns_of(batch.rows)
+    statement = _insert_messages(_table(batch), _columns(batch), first, is_fenced)
+    return statement, columns_of(batch.rows)
 
 
 def _table(batch: Batch) -> str:
@@ -277,41 +279,3 @@ def is_for_copy(rows: list[tuple[Any, ...]]) -> bool:
     if len(rows) >= COPY_FROM:
         return True
     return sum(len(row[BODY]) for row in rows if row[BODY] is not None) >= COPY_BYTES
-
-
-async def is_committed(connection: asyncpg.Connection, batch: Batch) -> bool:
-    """Whether a batch whose answer was lost is in the database: then all of it is."""
-    if batch.message_count:
-        return bool(
-            await connection.fetchval(
-                "SELECT true FROM howdah.message "
-                'WHERE segment_id = $1 AND queue_id = $2 AND "offset" = $3',
-                *batch.first_place,
-            )
-        )
-    if batch.settlements:
-        seq, queue_id, group = batch.settlements[0][:3]
-        return bool(
-            await connection.fetchval(
-                "SELECT true FROM howdah.settlement "
-                "WHERE generation = $1 AND queue_id = $2 AND group_name = $3 AND seq = $4",
-                batch.generation,
-                queue_id,
-                group,
-                seq,
-            )
-        )
-    if batch.packets:
-        seq, session_id, direction, packet_id = batch.packets[0][:4]
-        return bool(
-            await connection.fetchval(
-                "SELECT true FROM howdah.packet WHERE generation = $1 AND session_id = $2 "
-                "AND direction = $3 AND packet_id = $4 AND seq = $5",
-                batch.generation,
-                session_id,
-                direction,
-                packet_id,
-                seq,
-            )
-        )
-    return False  # what is left may be written twice without harm

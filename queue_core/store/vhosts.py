@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queue_core.errors import InvalidArgument, NameReserved, QueueNotEmpty, VhostNotFound
 from queue_core.specs import is_storable
-from queue_core.store.cold import transaction
+from queue_core.store.cold import reading, transaction
 from queue_core.store.schema import queue, vhost
 from queue_core.subscriptions import MEMORY_PREFIXES
 
@@ -32,13 +32,13 @@ class Vhosts:
         self._engine = engine
 
     async def names(self) -> set[str]:
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             return set(await connection.scalars(select(vhost.c.name)))
 
     async def all(self) -> list[VhostView]:
         count = select(func.count()).where(queue.c.vhost == vhost.c.name).scalar_subquery()
         statement = select(vhost.c.name, vhost.c.created_at, count).order_by(vhost.c.name)
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             return [VhostView(*row) for row in await connection.execute(statement)]
 
     async def add(self, name: str) -> bool:

@@ -17,7 +17,7 @@ from queue_core.auth import Identity
 from queue_core.errors import InvalidArgument
 from queue_core.message import Message, utc
 from queue_core.session import ClientKey, given_id
-from queue_core.store.cold import insert_rows, transaction, unnested
+from queue_core.store.cold import insert_rows, reading, transaction, unnested
 from queue_core.store.gathering import Gathering
 from queue_core.store.rows import Forms, content_values, message_from_row
 from queue_core.store.schema import Timestamp, will
@@ -69,7 +69,7 @@ class WillTable:
         return [None] * len(keys)
 
     async def message(self, key: ClientKey) -> Message | None:
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             statement = select(will).where(will.c.vhost == key[0], will.c.client_id == key[1])
             row = (await connection.execute(statement)).mappings().first()
             return None if row is None else message_from_row(dict(row), self._forms)
@@ -81,7 +81,7 @@ class WillTable:
         is_small = (size <= largest).label("is_small")
         body = case((is_small, will.c.body)).label("body")
         others = [column for column in will.columns if column.name != "body"]
-        async with transaction(self._engine) as connection:
+        async with reading(self._engine) as connection:
             rows = (await connection.execute(select(*others, body, is_small))).mappings().all()
         return [((row["vhost"], row["client_id"]), self._will(dict(row))) for row in rows]
 

@@ -24,6 +24,7 @@ from queue_core.store import statements
 from queue_core.store.batch import Batch
 from queue_core.store.complaints import Complaints
 from queue_core.store.fence import Fence, fenced, is_fenced
+from queue_core.store.marks import is_committed
 from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
 from queue_core.store.segments import NoSegment, Segment, SegmentBook
 from queue_core.transactions import Waiter
@@ -119,10 +120,10 @@ class Writer:
         self._room = asyncio.Event()
         self._room.set()
         self._seq = count(1)
-        self._journal_rows = 0
+        self._journal_rows = 0  # beside the marks of commits
+        self._first_mark = 0  # number of the newest commit when this generation began
         self._rotate_at = 0  # journal rows before the next try, after one in vain
         self._last_stamp = 0.0
-        self.committed_seq = 0  # last number of the journal that is known to be committed
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -191,6 +192,8 @@ class Writer:
     def start(self, generation: int, first_seq: int) -> None:
         self.generation = generation
         self._seq = count(first_seq)
+        self.fence.marks.generation = generation
+        self._first_mark = self.fence.marks.number
         self._task = asyncio.create_task(self._run(), name="howdah writer")
 
     async def close(self) -> None:
@@ -209,6 +212,16 @@ class Writer:
 
     def next_seq(self) -> int:
         return next(self._seq)
+
+    @property
+    def is_generation_full(self) -> bool:
+        """Whether the journal is to start again: with the next write."""
+        return self._generation_rows >= max(GENERATION_ROWS, self._rotate_at)
+
+    @property
+    def _generation_rows(self) -> int:
+        """Each commit leaves its mark beside the rows that it has."""
+        return self._journal_rows + self.fence.marks.number - self._first_mark
 
     async def _run(self) -> None:
         try:
@@ -239,7 +252,7 @@ class Writer:
         self._batch_bytes = 0
         if self._waiting_bytes <= self._buffer_bytes // 2:
             self._room.set()
-        if self._journal_rows >= GENERATION_ROWS and self._journal_rows >= self._rotate_at:
+        if self.is_generation_full:
             await self._start_generation()
 
     def _take(self) -> list[Unit]:
@@ -353,11 +366,13 @@ class Writer:
 
     async def _commit(self, batch: Batch) -> None:
         connection = await self._connected()
-        if batch.was_sent and await statements.is_committed(connection, batch):
+        if batch.mark is not None and await is_committed(connection, batch.mark):
+            self.fence.marks.committed(batch.mark)
             return  # the answer was lost, not the commit
-        batch.was_sent = True
+        passage = self.fence.begin(batch.message_count)
+        batch.mark = passage.mark
         try:
-            await statements.write(connection, batch, self.fence)
+            await statements.write(connection, batch, passage)
         except asyncpg.CheckViolationError as error:
             if error.constraint_name is None:  # no partition: a table is gone, the data is right
                 raise asyncpg.UndefinedTableError(str(error)) from error
@@ -448,9 +463,6 @@ class Writer:
         counters.committed_messages += batch.message_count
         self._journal_rows += len(batch.settlements) + len(batch.redeliveries)
         self._journal_rows += len(batch.packets) + len(batch.duplicates)
-        for rows in (batch.settlements, batch.packets):
-            if rows:
-                self.committed_seq = max(self.committed_seq, batch.last_seq(rows))
         batch.note_in_book(self._last_stamp)
 
     # --- segments and generations
@@ -458,7 +470,7 @@ class Writer:
     async def _open_segment(self, series: int | None) -> None:
         connection = await self._connected()
         earlier = self._book.open_segment(series)
-        async with fenced(connection, self.fence):
+        async with fenced(connection, self.fence.begin()):
             if earlier is not None:
                 await statements.seal(connection, earlier)
             number = await connection.fetchval(statements.CREATE_SEGMENT, series)
@@ -473,7 +485,7 @@ class Writer:
             raise
         except (*AWAY, *BAD_DATA, DatabaseInUse) as error:
             self._counters.failed_generations += 1
-            self._rotate_at = self._journal_rows + GENERATION_ROWS // 10
+            self._rotate_at = self._generation_rows + GENERATION_ROWS // 10
             log.error(
                 "the journal cannot start again, and grows until it can: %s; the next try comes "
                 "with the next writes",
@@ -485,7 +497,7 @@ class Writer:
         """The state now is copied, and all before may be dropped."""
         connection = await self._connected()
         generation = self.generation + 1
-        async with fenced(connection, self.fence):
+        async with fenced(connection, self.fence.begin()):
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             await connection.execute(statements.OPEN_GENERATION, generation)
             if self.on_checkpoint is not None:
@@ -503,3 +515,5 @@ class Writer:
     def _note_generation(self, generation: int) -> None:
         self.generation = generation
         self._journal_rows = self._rotate_at = 0
+        self.fence.marks.generation = generation
+        self._first_mark = self.fence.marks.number

@@ -155,14 +155,14 @@ async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
     row = await db.fetchrow("SELECT epoch, started_at FROM howdah.gateway")
     assert row is not None
     begun = Fence(*row)
-    async with fenced(db, begun):  # a transaction of the first one, in another session
+    async with fenced(db, begun.begin()):  # a transaction of the first one, in another session
         await first.close()  # and with it the lock
         monkeypatch.setattr("queue_core.store.ownership.TAKE_SECONDS", 1)
         with pytest.raises(DatabaseInUse, match=r"first, since .* a transaction of it is still"):
             await Owner(migrated_url, "second", 1024).connect()
     second = await Owner(migrated_url, "second", 1024).connect()
     with pytest.raises(asyncpg.PostgresError) as refused:
-        async with fenced(db, begun):
+        async with fenced(db, begun.begin()):
             pytest.fail("the fence is open")
     assert refused.value.sqlstate == FENCED
     await second.close()

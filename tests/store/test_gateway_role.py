@@ -44,6 +44,17 @@ async def test_the_preflight_lets_the_role_pass(plain_house: House) -> None:
         await connection.close()
 
 
+async def test_the_role_learns_which_server_and_timeline_it_is_on(
+    plain_house: House, db: asyncpg.Connection
+) -> None:
+    (row,) = await db.fetch("SELECT server, timeline, database FROM howdah.ownership")
+    assert row["server"] == await db.fetchval(
+        "SELECT system_identifier::text FROM pg_control_system()"
+    )
+    assert row["timeline"] == 1
+    assert row["database"] > 0
+
+
 async def test_queues_fill_and_empty_and_their_segments_go(
     plain_house: House, db: asyncpg.Connection
 ) -> None:

@@ -15,6 +15,7 @@ from queue_core.store.schema import is_leaf
 from tests.store.logins import logged_in
 from tests.store.seed import append, change, death, make_queue, make_segment
 
+LOSS_TABLES = ("loss", "log_end", "ownership", "commit_mark")
 ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")
 
 _TABLE_GRANTS = """
@@ -257,7 +258,7 @@ async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
     db: asyncpg.Connection,
 ) -> None:
     seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
-    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost", "loss", "log_end")}
+    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost", *LOSS_TABLES)}
     assert {tuple(row) for row in seen["howdah_operator"]} == expected
     assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
     assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}

@@ -1,0 +1,159 @@
+-- Every commit of a gateway leaves a mark, so that a database that has lost commits can be told from
+-- one that has them all.
+
+-- ---------------------------------------------------------------------------------- commit marks
+
+ALTER TABLE howdah.gateway ADD COLUMN lineage uuid;
+COMMENT ON COLUMN howdah.gateway.lineage IS
+    'Names this database and its copies, whatever their server; null: no gateway has owned it yet.';
+
+CREATE TABLE howdah.ownership (
+    epoch bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    node text NOT NULL,
+    server text NOT NULL,
+    database bigint NOT NULL,
+    timeline bigint NOT NULL,
+    last_commit bigint NOT NULL,
+    messages bigint NOT NULL,
+    last_commit_at timestamp with time zone,
+    CONSTRAINT ownership_pkey PRIMARY KEY (epoch)
+);
+COMMENT ON TABLE howdah.ownership IS
+    'The gateways that have owned this database, the newest thousand: who, when, on which server and '
+    'timeline, and how far the commits of those before had come.';
+COMMENT ON COLUMN howdah.ownership.epoch IS 'Counts the gateways that have owned this database.';
+COMMENT ON COLUMN howdah.ownership.started_at IS 'When it took over.';
+COMMENT ON COLUMN howdah.ownership.node IS 'Name of the gateway.';
+COMMENT ON COLUMN howdah.ownership.server IS 'System identifier of the PostgreSQL cluster; empty: unknown.';
+COMMENT ON COLUMN howdah.ownership.database IS 'OID of the database there.';
+COMMENT ON COLUMN howdah.ownership.timeline IS
+    'Timeline of the cluster, which grows with each failover; 0: unknown.';
+COMMENT ON COLUMN howdah.ownership.last_commit IS 'Number of the newest commit that it found.';
+COMMENT ON COLUMN howdah.ownership.messages IS 'Offsets that all commits up to that one had given.';
+COMMENT ON COLUMN howdah.ownership.last_commit_at IS 'When that commit was made; null: there was none.';
+
+CREATE TABLE howdah.commit_mark (
+    generation integer NOT NULL,
+    number bigint NOT NULL,
+    messages bigint NOT NULL,
+    committed_at timestamp with time zone DEFAULT now() NOT NULL
+) PARTITION BY LIST (generation);
+COMMENT ON TABLE howdah.commit_mark IS
+    'One row for each commit of a gateway, of the newest two generations: a commit whose row is missing '
+    'was lost. Has no index: it is written at each commit, and read after a reconnect.';
+COMMENT ON COLUMN howdah.commit_mark.generation IS 'Generation of the journal; partition key.';
+COMMENT ON COLUMN howdah.commit_mark.number IS 'Number of the commit, given by the gateway.';
+COMMENT ON COLUMN howdah.commit_mark.messages IS
+    'Offsets that were given to messages by all commits up to this one, of all queues together.';
+COMMENT ON COLUMN howdah.commit_mark.committed_at IS 'When the transaction began.';
+
+CREATE OR REPLACE FUNCTION howdah.open_generation(p_generation integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    journal name;
+BEGIN
+    FOREACH journal IN ARRAY
+        ARRAY['settlement', 'redelivery', 'deduplication', 'packet', 'commit_mark']
+    LOOP
+        -- A gateway that was stopped half way does it again.
+        IF to_regclass(format('howdah.%I', format('%s_%s', journal, p_generation))) IS NULL THEN
+            PERFORM howdah.attach_leaf(journal, 'generation', p_generation);
+        END IF;
+    END LOOP;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION howdah.drop_generation(p_generation integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    journal name;
+BEGIN
+    IF p_generation >= (SELECT g.generation FROM howdah.gateway g) THEN
+        RAISE EXCEPTION 'generation % is in use', p_generation
+            USING ERRCODE = 'object_in_use',
+                  HINT = 'Only generations before the one in howdah.gateway may be dropped.';
+    END IF;
+    FOREACH journal IN ARRAY ARRAY['settlement', 'redelivery', 'deduplication', 'packet'] LOOP
+        EXECUTE format('DROP TABLE IF EXISTS howdah.%I', format('%s_%s', journal, p_generation));
+    END LOOP;
+    -- The marks of the generation itself stay for one more: transactions that began in it leave theirs
+    -- there, also when the next one has begun.
+    EXECUTE format('DROP TABLE IF EXISTS howdah.%I', format('commit_mark_%s', p_generation - 1));
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION howdah.torn_tables() RETURNS TABLE (
+    missing text, parent text, number integer, stands_in text
+)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT format('%s_%s', w.parent, w.number), w.parent, w.number, c.relname::text
+    FROM (
+        SELECT t.parent, s.id AS number
+        FROM howdah.segment s CROSS JOIN (VALUES ('message'), ('message_body')) AS t (parent)
+        UNION ALL
+        SELECT t.parent, g.generation
+        FROM howdah.gateway g
+        CROSS JOIN (
+            VALUES ('settlement'), ('redelivery'), ('deduplication'), ('packet'), ('commit_mark')
+        ) AS t (parent)
+    ) w
+    LEFT JOIN (pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid)
+        ON i.inhparent = to_regclass(format('howdah.%I', w.parent))
+       AND pg_get_expr(c.relpartbound, c.oid) = format('FOR VALUES IN (%s)', w.number)
+    WHERE c.relname IS DISTINCT FROM format('%s_%s', w.parent, w.number)
+    ORDER BY w.parent, w.number
+$function$;
+
+DROP FUNCTION howdah.hold(bigint, timestamptz);
+CREATE FUNCTION howdah.hold(
+    p_epoch bigint, p_started_at timestamptz, p_generation integer, p_number bigint, p_messages bigint
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $function$
+BEGIN
+    -- First the lock, then the look, which sees all that was committed before the lock was free: whoever
+    -- takes the database holds this lock alone while it writes its name into howdah.gateway.
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(114827953725801);
+    IF p_number IS NULL THEN
+        PERFORM FROM howdah.gateway g
+        WHERE g.id = 1 AND g.epoch = p_epoch AND g.started_at = p_started_at;
+    ELSE
+        -- The generation is the gateway's word: one that is looked up may be seen before its partitions.
+        INSERT INTO howdah.commit_mark (generation, number, messages)
+        SELECT p_generation, p_number, p_messages
+        FROM howdah.gateway g
+        WHERE g.id = 1 AND g.epoch = p_epoch AND g.started_at = p_started_at;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'another gateway has taken over this database'
+            USING ERRCODE = 'HW001', HINT = 'See howdah.gateway for which one it is.';
+    END IF;
+    RETURN true;
+END
+$function$;
+COMMENT ON FUNCTION howdah.hold(bigint, timestamptz, integer, bigint, bigint) IS
+    'True, and stays so until this transaction ends, for the gateway that owns this database, by its '
+    'epoch and start; an error (HW001) for every other. Leaves the mark of this commit, if it has a number. For the gateway.';
+
+-- The partition of the generation that is in use.
+SELECT howdah.open_generation(g.generation) FROM howdah.gateway g;
+
+REVOKE ALL ON FUNCTION howdah.hold(bigint, timestamptz, integer, bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION howdah.hold(bigint, timestamptz, integer, bigint, bigint) TO howdah_gateway;
+GRANT SELECT, INSERT, DELETE ON howdah.ownership TO howdah_gateway;
+GRANT SELECT, INSERT ON howdah.commit_mark TO howdah_gateway;
+GRANT SELECT ON howdah.ownership, howdah.commit_mark TO howdah_reader, howdah_operator;
+
+-- ------------------------------------------------------------------------------ losses and counts
+
+COMMENT ON COLUMN howdah.loss.cause IS
+    'setback: the database went back in time; unproven: it may have, and nobody can tell; torn: a table '
+    'was taken away; repair: found by repair().';
+COMMENT ON COLUMN howdah.loss.detail IS 'What was lost, or cannot be proven not to be, for people.';
