@@ -66,12 +66,13 @@ class Commands:
         }
 
     async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
-        """What is asked for and not done. Where there is something, old commands are forgotten, so
-        that the table does not grow for ever."""
+        """Reads what is asked for and not done."""
         rows: list[asyncpg.Record] = await connection.fetch(OPEN)
-        if rows:
-            await connection.execute(FORGET)
         return rows
+
+    async def forget(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """Forgets old commands, so that the table does not grow for ever."""
+        await connection.execute(FORGET)
 
     async def run(self, connection: asyncpg.pool.PoolConnectionProxy, row: asyncpg.Record) -> None:
         """Does it, and writes down what came of it."""

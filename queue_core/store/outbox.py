@@ -126,11 +126,16 @@ class Outbox:
         a transaction said them: a queue is declared before the messages that follow. The number of
         both."""
         entered = await self._let_all_in(connection, now)
-        rows: list[asyncpg.Record] = []
-        if self._holding is None or self._holding.done():
-            rows = await connection.fetch(ROWS, self._low, [*self._under_way, *self._failed])
+        rows = await self._rows(connection)
         # Read after the rows: whoever's message is seen, their commands are, too.
         open_commands = await commands.open(connection)
+        if open_commands:
+            # They may be of a transaction that was committed between the two looks, and whose
+            # messages came before them: both are looked at again, as of one moment.
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                rows = await self._rows(connection)
+                open_commands = await commands.open(connection)
+            await commands.forget(connection)
         published = 0
         for command in open_commands:
             before = _count_before(rows, command["requested_at"])
@@ -144,6 +149,14 @@ class Outbox:
         if rows:
             self._move_low(rows)
         return len(rows) + entered + len(open_commands)
+
+    async def _rows(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
+        """Messages that nobody has looked at yet; none while they have to wait."""
+        if self._holding is not None and not self._holding.done():
+            return []
+        known = [*self._under_way, *self._failed]
+        rows: list[asyncpg.Record] = await connection.fetch(ROWS, self._low, known)
+        return rows
 
     async def _let_all_in(self, connection: asyncpg.pool.PoolConnectionProxy, now: float) -> int:
         """Messages that waited for room in a queue that has some."""

@@ -563,6 +563,35 @@ async def test_more_messages_than_one_look_takes_are_there_before_a_later_purge(
     assert result == '{"messages": 2500}'
 
 
+async def test_a_commit_between_the_looks_at_messages_and_at_commands_keeps_their_order(
+    house: House, other: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.queue("q")
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("SELECT howdah.publish_many('q', ARRAY['1', '2', '3'])")
+    command = await other.fetchval("SELECT howdah.purge('q')")
+    commands = house.manager._database._commands
+    look = commands.open
+
+    async def commit_first(connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
+        monkeypatch.undo()
+        await transaction.commit()
+        return await look(connection)
+
+    monkeypatch.setattr(commands, "open", commit_first)
+
+    async def is_done() -> bool:
+        state = await other.fetchval("SELECT state FROM howdah.command_status($1)", command)
+        return bool(state == "done")
+
+    await eventually(is_done)
+    result = await other.fetchval("SELECT result FROM howdah.commands WHERE id = $1", command)
+    assert result == '{"messages": 3}'
+    await drained(other)
+    assert house.vhost.queue("q").counts().ready == 0
+
+
 async def test_a_word_after_the_commit_has_the_outbox_looked_at_at_once(
     migrated_url: str, other: asyncpg.Connection
 ) -> None:
