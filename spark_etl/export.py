@@ -38,6 +38,7 @@ GENTLE_RATE: Final = 20_000.0
 _SNAPSHOT_SECONDS: Final = 60
 _ATTEMPTS: Final = 3  # at a batch that a standby interrupts
 JOB: Final = "export"
+SEE_LOSSES: Final = "see howdah.loss"
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
 
 # Told after each step, so that a test can end the process there.
@@ -76,11 +77,13 @@ class Plan:
     wanted: Range
     missing: int
     folder: Path
+    lost: int = 0
 
     def __str__(self) -> str:
         if not len(self.wanted):
             return f"{self.queue.name}: nothing new after offset {self.wanted.after}"
         gone = f", {self.missing} gone already by retention" if self.missing else ""
+        gone += f", {self.lost} lost by the database" if self.lost else ""
         return (
             f"{self.queue.name} ({self.queue.kind}): offsets {self.wanted.after + 1} to "
             f"{self.wanted.upto}{gone} -> {self.folder}"
@@ -275,7 +278,8 @@ class QueueExport:
         with self._source.moment() as snapshot:
             wanted, missing = self._range(snapshot, after, upto)
             there = Range(wanted.after + missing, wanted.upto)
-            missing += lost(snapshot.database, self._queue, there)
+            gap = lost(snapshot.database, self._queue, there)
+            missing += gap
             system = snapshot.database.value(_SYSTEM)
             name = self._folder.batch_name(wanted, secrets.token_hex(6))
             on_step("planned")
@@ -283,6 +287,8 @@ class QueueExport:
             with progress.batch(label, len(wanted), finished_share(self._source.spark)):
                 rate = self._settings.rate_after(self._count_so_far)
                 read = self._writer.write(snapshot, there, self._folder.data(name), rate)
+        if gap:
+            progress.note(f"{label}: {gap} have no message, the database has lost it; {SEE_LOSSES}")
         for note in self._writer.notes():
             progress.note(note)
         on_step("written")
@@ -317,8 +323,9 @@ class QueueExport:
         return Range(after, min(upto, end)), start - after
 
     def _count(self, name: str, read: int, expected: int) -> int:
-        """Rows in the files: those that were read. A stream has no gaps: with fewer rows than
-        offsets, something is wrong; of a classic queue, what is settled may be gone."""
+        """Rows in the files: those that were read. A stream has no gaps that nobody knows of: with
+        fewer rows than offsets, something is wrong; of a classic queue, what is settled may be
+        gone."""
         from pyarrow import parquet
 
         found: int = sum(parquet.read_metadata(path).num_rows for path in self._folder.files(name))
@@ -381,4 +388,5 @@ def _plan(database: Database, queue: Queue, folder: QueueFolder, after: int) -> 
         return Plan(queue, Range(after, after), 0, folder.path)
     upto = max(after, found.newest)
     missing = max(0, min(found.head - 1, upto) - after)
-    return Plan(queue, Range(after, upto), missing, folder.path)
+    gap = lost(database, queue, Range(after + missing, upto))
+    return Plan(queue, Range(after, upto), missing, folder.path, gap)

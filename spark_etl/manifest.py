@@ -50,7 +50,7 @@ class Batch:
     after: int
     upto: int
     messages: int
-    missing: int  # offsets of the range that retention had taken already
+    missing: int  # offsets of the range that retention had taken, or the database lost
     written_at: str
     folder: str
     files: list[File]

@@ -43,6 +43,13 @@ _KNOWN: Final = frozenset(
 _QUEUE: Final = "SELECT id, vhost, name, kind FROM howdah.queue WHERE vhost = $1 AND name = $2"
 _HEAD: Final = 'SELECT "offset" FROM howdah.message WHERE queue_id = $1 ORDER BY 1 LIMIT 1'
 _NEWEST: Final = 'SELECT "offset" FROM howdah.message WHERE queue_id = $1 ORDER BY 1 DESC LIMIT 1'
+_LOST: Final = """
+    SELECT coalesce(sum(upper(r.span) - lower(r.span)), 0)::int8
+    FROM unnest((
+        SELECT range_agg(int8range(l.first_offset, l.end_offset)) FROM howdah.loss l
+        WHERE l.queue_id = $1 AND l.first_offset < l.end_offset
+    ) * int8multirange(int8range($2, $3))) AS r (span)
+"""
 _APPLICATION: Final = {
     "application_name": "howdah spark_etl",
     "default_transaction_read_only": "on",
@@ -81,11 +88,13 @@ class HowdahSource(DataSource):
 
 
 class Part(InputPartition):
-    def __init__(self, queue: Queue, wanted: Range, *, must_be_whole: bool) -> None:
+    """A range of offsets. `expected` is the number of messages that must be there; None: any."""
+
+    def __init__(self, queue: Queue, wanted: Range, expected: int | None) -> None:
         super().__init__((wanted.after, wanted.upto))
         self.queue = queue
         self.wanted = wanted
-        self.must_be_whole = must_be_whole
+        self.expected = expected
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -133,10 +142,11 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not len(wanted):
             return []
         queue = _run(self._queue())
-        return [
-            Part(queue, part, must_be_whole=self._must_be_whole and queue.is_stream)
-            for part in wanted.split(self._partitions)
-        ]
+        parts = wanted.split(self._partitions)
+        if not (self._must_be_whole and queue.is_stream):
+            return [Part(queue, part, None) for part in parts]
+        counts = _run(self._expected(queue, parts))
+        return [Part(queue, part, count) for part, count in zip(parts, counts, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         assert isinstance(partition, Part)
@@ -145,9 +155,9 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for rows in _rows(self._url, partition.queue, partition.wanted):
             seen += len(rows)
             yield _record_batch(rows, partition.queue, schema)
-        if partition.must_be_whole and seen != len(partition.wanted):
+        if partition.expected is not None and seen != partition.expected:
             raise EtlError(
-                f"stream {partition.queue.name} has {seen} of the {len(partition.wanted)} offsets "
+                f"stream {partition.queue.name} has {seen} of the {partition.expected} messages "
                 f"after {partition.wanted.after}: retention was faster than this query; start "
                 "it anew, or set failOnDataLoss to false"
             )
@@ -170,6 +180,18 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 await connection.close()
 
         return _run(ask())
+
+    async def _expected(self, queue: Queue, parts: list[Range]) -> list[int]:
+        """How many messages each part has: offsets that the database has lost have none."""
+        connection = await _connect(self._url)
+        try:
+            return [
+                len(part)
+                - await connection.fetchval(_LOST, queue.id, part.after + 1, part.upto + 1)
+                for part in parts
+            ]
+        finally:
+            await connection.close()
 
     async def _queue(self) -> Queue:
         connection = await _connect(self._url)
