@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Integer, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, text
 
 from queue_core.store.columns import NOW, Timestamp, identity, metadata, optional, required
 
@@ -29,6 +29,7 @@ loss = Table(
     optional("first_offset", BigInteger, "First offset that has no message; null: no offsets."),
     optional("end_offset", BigInteger, "First offset behind it that may have one again."),
     required("detail", Text, "What was lost, or cannot be proven not to be, for people."),
+    Index("loss_queue_idx", "queue_id", postgresql_where=text("queue_id IS NOT NULL")),
     comment="What was confirmed and is not in the tables any more: after a failover to a standby "
     "that was behind, a restore, or a partition that somebody dropped. Its offsets are not given "
     "again.",

@@ -432,3 +432,30 @@ async def test_another_timeline_without_a_record_is_said_to_be_unproven_once(
     assert "cannot be proven" in row["detail"]
     await house.reopen()
     assert await db.fetchval("SELECT count(*) FROM howdah.loss") == 1
+
+
+async def test_views_leave_out_what_was_lost(recorded: House, db: asyncpg.Connection) -> None:
+    house = recorded
+    await house.queue("q")
+    await house.stream("s")
+    for queue in ("q", "s"):
+        await house.store(queue, b"0", b"1", b"2", b"3")
+    await house.close()
+    await db.execute('DELETE FROM howdah.message WHERE "offset" IN (1, 2)')
+    await db.fetch("SELECT * FROM howdah.repair()")
+    rows = await db.fetch("SELECT queue, ready, unsettled, tail FROM howdah.queue_status")
+    assert {tuple(row) for row in rows} == {("q", 2, 2, 4), ("s", 2, 2, 4)}
+    await db.execute(
+        "INSERT INTO howdah.loss (cause, queue_id, first_offset, end_offset, detail) "
+        "SELECT 'setback', id, 4, 9, 'the newest ones' FROM howdah.queue"
+    )
+    rows = await db.fetch("SELECT queue, ready, unsettled, tail FROM howdah.queue_status")
+    assert {tuple(row) for row in rows} == {("q", 2, 2, 9), ("s", 2, 2, 9)}
+    await house.open()
+    await house.store("s", b"9")
+    await house.consume("s", ACCEPTED, group="g")
+    lag = "SELECT max(lag) FROM howdah.consumer_lag WHERE queue = 's' AND group_name = 'g'"
+    async with asyncio.timeout(20):
+        while await db.fetchval(lag) != 0:
+            await db.execute("SELECT pg_sleep(0.01)")
+    assert await db.fetchval("SELECT ready FROM howdah.queue_status WHERE queue = 's'") == 3
