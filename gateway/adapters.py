@@ -31,6 +31,7 @@ from protocols.mqtt.broker import Broker
 from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.bindings import BindingLimits
+from queue_core.delay_budget import DELAY_BYTES
 from queue_core.hosts import AllowedOrigins
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.memory import MemorySettings
@@ -70,6 +71,7 @@ def manager_settings(config: Config) -> ManagerSettings:
         cache_bytes=min(storage.cache_bytes, memory.mark // CACHE_SHARE),
         ephemeral_bytes=min(storage.ephemeral_bytes, memory.mark // EPHEMERAL_SHARE),
         history_bytes=min(MOST_HISTORY_BYTES, memory.mark // CACHE_SHARE),
+        delays=memory.mark // CACHE_SHARE // DELAY_BYTES,
         memory=memory,
         dedup_ids=storage.max_dedup_ids,
         poll_interval=storage.outbox_poll_interval,

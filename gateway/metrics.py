@@ -30,6 +30,8 @@ COUNTERS: Final = {
     "published": "Messages published, from any protocol.",
     "unroutable": "Messages that no queue and no subscriber took.",
     "refused_full": "Messages that a full queue refused.",
+    "refused_delays": "Messages with a delay that were refused, as too many wait already.",
+    "cut_delays": "Messages that came back or were dead-lettered at once, as too many wait.",
     "dropped_overflow": "Messages dropped by a full queue.",
     "dropped_expired": "Messages that expired and had nowhere to go.",
     "dropped_rejected": "Messages that consumers rejected and that had nowhere to go.",

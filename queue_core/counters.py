@@ -12,6 +12,8 @@ class Counters:
     published: int = 0
     unroutable: int = 0
     refused_full: int = 0  # a queue with overflow reject-publish said no
+    refused_delays: int = 0  # too many messages wait for their time already
+    cut_delays: int = 0  # that came back or were dead-lettered at once, for the same reason
     dropped_overflow: int = 0  # drop-head, and nowhere to dead-letter to
     dropped_expired: int = 0
     dropped_rejected: int = 0

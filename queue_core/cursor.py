@@ -16,7 +16,8 @@ from weakref import WeakSet
 from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal, Policy
-from queue_core.delays import Delays, put_off, set_aside
+from queue_core.delay_budget import DelayBudget
+from queue_core.delays import Delays, bounded, put_off, set_aside
 from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.handing_out import hand_out
 from queue_core.history import History
@@ -100,6 +101,7 @@ class Cursor:
         ack_timeout: float | None = None,
         requeues: bool = True,
         is_asked: bool = False,
+        delays: DelayBudget | None = None,
     ) -> None:
         self.policy = policy
         self.clock = clock
@@ -125,7 +127,7 @@ class Cursor:
         self.in_flight = 0
         self.seq = 0  # rows written since the last full one
         self.line = Line()
-        self.delayed = Delays()
+        self.delayed = Delays(delays)
         self.may_delay = False  # something came that was not due at once
         self._draining: list[Consumer] = []
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
@@ -439,6 +441,8 @@ class Cursor:
             shared.grant(count)
 
     def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
+        if verdict.delay > 0:
+            verdict = bounded(self, verdict)
         if verdict.amendment is not None and self.requeues:
             self._amend(delivery, verdict.amendment)
         entry, offset = delivery.entry, delivery.offset

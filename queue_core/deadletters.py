@@ -109,6 +109,9 @@ def _letter(
         return letter, ()
     if route and vhost.router.exchange(exchange).spec.kind is ExchangeKind.DELAYED:
         letter.not_before = _delayed_until(headers().get(DELAY), now)
+        if vhost.house.delays.refuses(letter.not_before):
+            letter.not_before = None
+            vhost.house.delays.count_cut()
     if reason == "rejected":
         return letter, route
     kept = tuple(match for match in route if not _is_cycle(match.queue.name, letter.deaths))

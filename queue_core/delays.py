@@ -8,11 +8,14 @@ first one is due. No clock of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from queue_core.consumers import Entry
+from queue_core.delay_budget import DelayBudget
+from queue_core.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
     from queue_core.cursor import Cursor
@@ -24,9 +27,10 @@ Kept = Entry | tuple[int, int]
 
 
 class Delays:
-    __slots__ = ("_heap", "_kept", "bytes", "next_time")
+    __slots__ = ("_heap", "_kept", "budget", "bytes", "next_time")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: DelayBudget | None = None) -> None:
+        self.budget = budget or DelayBudget()
         self._heap: list[tuple[float, int]] = []
         self._kept: dict[int, Kept] = {}
         self.next_time = inf
@@ -38,6 +42,7 @@ class Delays:
     def add(self, when: float, offset: int, kept: Kept) -> None:
         heappush(self._heap, (when, offset))
         self._kept[offset] = kept
+        self.budget.used += 1
         self.bytes += _size(kept)
         self.next_time = self._heap[0][0]
 
@@ -49,6 +54,7 @@ class Delays:
             kept = self._kept.pop(offset, None)
             if kept is not None:
                 self.bytes -= _size(kept)
+                self.budget.used -= 1
                 yield offset, kept
 
     def times(self) -> dict[int, float]:
@@ -61,6 +67,7 @@ class Delays:
     def clear(self) -> list[Entry]:
         """Nothing waits any more; the entries that were in memory."""
         entries = [kept for kept in self._kept.values() if isinstance(kept, Entry)]
+        self.budget.used -= len(self._kept)
         self._heap.clear()
         self._kept.clear()
         self.next_time = inf
@@ -76,25 +83,36 @@ class DueTimes:
     """When the messages of a stream become due: every group waits for them by itself, so a stream
     only counts them."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("__weakref__", "_budget", "_heap")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: DelayBudget | None = None) -> None:
         self._heap: list[tuple[float, int]] = []
+        self._budget = budget or DelayBudget()
+        self._budget.streams.add(self)
 
     def add(self, when: float, offset: int) -> None:
         heappush(self._heap, (when, offset))
+        self._budget.used += 1
 
     def count(self, now: float) -> int:
         """How many are not due yet; those that are due are forgotten."""
         while self._heap and self._heap[0][0] <= now:
             heappop(self._heap)
+            self._budget.used -= 1
         return len(self._heap)
 
     def forget_below(self, offset: int) -> None:
         """Retention dropped all messages below an offset."""
         if self._heap:
+            before = len(self._heap)
             self._heap = [each for each in self._heap if each[1] >= offset]
+            self._budget.used -= before - len(self._heap)
             heapify(self._heap)
+
+    def clear(self) -> None:
+        """Forgets all: the stream is gone."""
+        self._budget.used -= len(self._heap)
+        self._heap.clear()
 
 
 class Delay(NamedTuple):
@@ -103,6 +121,15 @@ class Delay(NamedTuple):
     until: float
     priority: int
     size: int
+
+
+def bounded(cursor: Cursor, verdict: Verdict) -> Verdict:
+    """Gives the verdict without its delay where no more messages may be delayed."""
+    budget = cursor.delayed.budget
+    if verdict.outcome is Outcome.REJECTED or not cursor.requeues or not budget.is_full():
+        return verdict
+    budget.count_cut()
+    return replace(verdict, delay=0.0)
 
 
 def put_off(cursor: Cursor, entry: Entry, when: float) -> None:

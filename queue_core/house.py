@@ -11,6 +11,7 @@ from queue_core.agenda import Agenda
 from queue_core.counters import Counters
 from queue_core.cursor_ports import Journal
 from queue_core.dedup import IdBudget
+from queue_core.delay_budget import DelayBudget
 from queue_core.ephemeral_memory import EphemeralMemory
 from queue_core.message import Message
 from queue_core.notices import Notices
@@ -59,6 +60,7 @@ class House:
     ids: IdBudget = field(default_factory=IdBudget)
     memory: EphemeralMemory = field(default_factory=EphemeralMemory)
     histories: HistoryBudget = field(default_factory=HistoryBudget)
+    delays: DelayBudget = field(default_factory=DelayBudget)
     notices: Notices = field(default_factory=Notices)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.

@@ -21,6 +21,7 @@ from queue_core.auth import Action, Identity, Resource
 from queue_core.bindings import BindingLimits, ExchangeRef
 from queue_core.counters import Counters
 from queue_core.dedup import MOST_IDS, IdBudget
+from queue_core.delay_budget import MOST_DELAYS, DelayBudget
 from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
 from queue_core.exchange_memory import StoredMemory
@@ -57,6 +58,7 @@ class ManagerSettings:
     ephemeral_bytes: int = MOST_BYTES  # of queues in memory together
     history_bytes: int = MOST_HISTORY_BYTES  # of exchanges that remember their last messages
     dedup_ids: int = MOST_IDS  # that all that tells repetitions may hold together
+    delays: int = MOST_DELAYS  # messages of all queues that wait for their time
     memory: MemorySettings = field(default_factory=MemorySettings)
     poll_interval: float = 0.1  # seconds between looks at the outbox and at commands
     upkeep_interval: float = 1.0  # seconds between looks at segments, users and retention
@@ -104,6 +106,7 @@ class Manager:
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
         self._histories = HistoryBudget(self.settings.history_bytes)
+        self._delays = DelayBudget(self.settings.delays, self.counters, clock)
         self._ephemeral = EphemeralMemory(
             self.settings.ephemeral_bytes, clock, self._ephemeral_queues
         )
@@ -228,6 +231,7 @@ class Manager:
             write_buffer=lambda: self.writer.held_bytes,
             retained_cache=lambda: self.sessions.retained.cached_bytes,
             exchange_histories=lambda: self._histories.used,
+            delayed_messages=self._delays.memory,
         )
         rights = RightsListener(self._url, self.refresh_rights, self._woken.set)
         works = (self._run_agenda(), self._run_polls(), self._run_upkeep(), self._run_memory())
@@ -295,6 +299,7 @@ class Manager:
                 self._ids,
                 self._ephemeral,
                 self._histories,
+                self._delays,
             )
 
         database = self._database

@@ -76,7 +76,7 @@ class StreamQueue:
         self._cursors: dict[str, Cursor] = {}
         # Of groups that nobody reads by: what was handed out, and may still be settled.
         self._put_away: list[Cursor] = []
-        self.due_times = DueTimes()
+        self.due_times = DueTimes(house.delays)
 
     def take(
         self,
@@ -196,6 +196,7 @@ class StreamQueue:
             clock=self.house.clock,
             budget=self.house.budget,
             counters=self.house.counters,
+            delays=self.house.delays,
             journal=self.house.journal if is_kept else None,
             settled=settled,
             queue_id=self.log.queue_id,
@@ -283,6 +284,8 @@ class StreamQueue:
                 self._put_away.append(cursor)
             end_lease(cursor)
             cursor.ready.clear()
+            for entry in cursor.delayed.clear():
+                cursor.release_memory(entry)
             if cursor.journal is not None:
                 self._leases[cursor.group] = cursor.lease_asked
                 self._cursors.pop(cursor.group, None)
@@ -316,6 +319,7 @@ class StreamQueue:
         return [*self.log.cursors, *self._put_away]
 
     def end_cursors(self, end: Callable[[Cursor], None]) -> None:
+        self.due_times.clear()
         for cursor in list(self.log.cursors):
             end(cursor)
 

@@ -129,6 +129,7 @@ class Transaction:
         """Takes the messages into their queues. Gives the entries to write, the messages for queues
         in memory, which get theirs when the rest is committed, and the messages that reach no
         queue."""
+        self._check_delays(publishes)
         appends: Appends = []
         live: Live = []
         stranded: list[Message] = []
@@ -156,6 +157,16 @@ class Transaction:
                 stranded.append(message)
                 counters.unroutable += counters.duplicates == duplicates
         return appends, live, stranded
+
+    def _check_delays(self, publishes: list[Publish]) -> None:
+        """Raises QueueFull where all of them together would be too many that wait."""
+        delays, coming = self._vhost.house.delays, 0
+        for publish in publishes:
+            if publish.message.not_before is not None:
+                coming += len(publish.route)
+                if delays.refuses(publish.message.not_before, coming - 1):
+                    delays.count_refused()
+                    raise delays.error()
 
     def _route_now(self, publish: Publish) -> Route[Queue]:
         """Gives the route as it is at the commit: without queues that were deleted since, and

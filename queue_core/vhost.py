@@ -171,6 +171,8 @@ class Vhost:
     ) -> Published:
         counters = self.house.counters
         counters.published += 1
+        if message.not_before is not None and route and self._refuses_delay(message, records):
+            return Published.REFUSED
         appends: Appends = []
         is_refused, duplicates = False, counters.duplicates
         for queue, options in route:
@@ -200,6 +202,13 @@ class Vhost:
             return Published.DONE
         counters.unroutable += 1
         return Published.NOWHERE
+
+    def _refuses_delay(self, message: Message, records: tuple[Record, ...]) -> bool:
+        """Whether too many wait for their time; what comes with records is stored already."""
+        if records or not self.house.delays.refuses(message.not_before):
+            return False
+        self.house.delays.count_refused()
+        return True
 
     def take_pressed(self) -> list[CompetingQueue]:
         """Queues of subscribers that the last publishes found full. Whoever published them waits

@@ -298,6 +298,8 @@ class IncomingLink:
         self.machine.wake()
 
     def _why_refused(self, message: Message) -> str:
+        if self._vhost.house.delays.refuses(message.not_before):
+            return str(self._vhost.house.delays.error())
         route = self._vhost.router.route(
             message.exchange,
             message.routing_key,

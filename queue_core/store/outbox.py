@@ -24,7 +24,7 @@ from queue_core.counters import Counters
 from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues import Appends, ClassicQueue, CompetingQueue
+from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
 from queue_core.specs import Overflow
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.writer import Writer
@@ -246,7 +246,7 @@ class Outbox:
                 message.exchange,
                 message.routing_key,
             )
-        open_ones, full_ones = self._split(vhost_name, route)
+        open_ones, full_ones = self._split(vhost, message, route)
         if full_ones:
             self._counters.outbox_deferred += 1
         records = (OutboxRecord(outbox_id, full_ones), *more)
@@ -258,16 +258,26 @@ class Outbox:
 
     # --- full queues
 
-    def _split(self, vhost_name: str, route: Route[Queue]) -> tuple[Route[Queue], tuple[str, ...]]:
+    def _split(
+        self, vhost: Vhost, message: Message, route: Route[Queue]
+    ) -> tuple[Route[Queue], tuple[str, ...]]:
         """Those that take it now, and the names of those that it waits for."""
         assert self._waited_for is not None
         full_ones = []
+        if vhost.house.delays.refuses(message.not_before):
+            vhost.house.delays.count_refused()
+            full_ones = [
+                queue.name
+                for queue, _ in route
+                if not queue.is_memory and not isinstance(queue, EphemeralQueue)
+            ]  # those in memory have bounds of their own, and are no place to wait for
+            self._waited_for.update((vhost.name, name) for name in full_ones)
         for queue, _ in route:
-            if not isinstance(queue, ClassicQueue):
+            if queue.name in full_ones or not isinstance(queue, ClassicQueue):
                 continue
             if queue.spec.overflow is not Overflow.REJECT_PUBLISH:
                 continue
-            key = (vhost_name, queue.name)
+            key = (vhost.name, queue.name)
             if key in self._waited_for:
                 full_ones.append(queue.name)  # behind those that wait already
             elif queue.is_full(queue.log.pending):
@@ -292,6 +302,13 @@ class Outbox:
         queue = self._queue(key)
         return not isinstance(queue, ClassicQueue) or not queue.is_full(queue.log.pending)
 
+    def _may_enter(self, row: asyncpg.Record, key: QueueKey) -> bool:
+        queue, not_before = self._queue(key), row["not_before"]
+        until = None if not_before is None else not_before.timestamp()
+        if queue is not None and queue.house.delays.refuses(until):
+            return False
+        return self._has_room(key)
+
     async def _let_in(self, connection: asyncpg.pool.PoolConnectionProxy, key: QueueKey) -> int:
         """Those that wait for this queue enter it, in order, until it is full again."""
         assert self._waited_for is not None
@@ -300,7 +317,7 @@ class Outbox:
         for row in rows:
             if row["id"] in self._failed:
                 continue
-            if row["id"] in self._under_way or not self._has_room(key):
+            if row["id"] in self._under_way or not self._may_enter(row, key):
                 return entered  # the rest comes behind it
             try:
                 self._enter(row, key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from queue_core.consumers import Position
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from tests.store.managers import KINDS, House, bodies, declare
@@ -192,3 +193,55 @@ async def test_a_head_that_expires_behind_one_that_is_not_due_goes_in_time_after
     await house.crash_and_reopen()
     assert counts(house) == (1, 1, 0)
     await house.until(lambda: counts(house) == (0, 1, 0))
+
+
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+async def test_a_start_finds_more_delayed_messages_than_may_wait_and_refuses_more(
+    house: House, kind: str
+) -> None:
+    await (house.stream("q") if kind == "stream" else house.queue("q"))
+    publish(house, 60.0, 60.0, 60.0, None)
+    await house.flushed()
+    await house.crash_and_reopen()
+    budget = house.vhost.house.delays
+    budget.limit = 2
+    assert (counts(house), budget.used) == ((1, 3, 0), 3)
+    publish(house, 60.0, None)
+    await house.flushed()
+    assert (counts(house), budget.used) == ((2, 3, 0), 3)
+    await house.later(61)
+    assert (counts(house), budget.used) == ((5, 0, 0), 0)
+    publish(house, 60.0)
+    await house.flushed()
+    assert budget.used == 1
+    await house.vhost.delete_queue("q")
+    assert budget.used == 0
+
+
+async def test_a_delayed_message_from_sql_waits_in_the_outbox_for_room(
+    house: House, db: asyncpg.Connection
+) -> None:
+    await house.queue("q")
+    publish(house, 60.0)
+    await house.flushed()
+    house.vhost.house.delays.limit = 1
+    until = house.clock() + 120
+    delay = "to_timestamp($1) - now()"
+    await db.execute(f"SELECT howdah.publish('q', 'late'::text, delay => {delay})", until)
+    await db.execute("SELECT howdah.publish('q', 'now'::text)")
+    await house.until(lambda: counts(house) == (1, 1, 0))
+    assert await db.fetchval("SELECT count(*) FROM howdah.outbox") == 1
+    await house.later(61)
+    await house.until(lambda: counts(house) == (2, 1, 0))
+    assert house.vhost.house.counters.refused_delays == 1
+
+
+async def test_a_group_that_nobody_reads_by_gives_its_delays_back(house: House) -> None:
+    await house.stream("s")
+    publish(house, 60.0, 60.0, queue="s")
+    await house.flushed()
+    budget = house.vhost.house.delays
+    _, consumer = await house.consume("s", group="g", start=Position(name="first"))
+    await house.until(lambda: budget.used == 4)  # by the stream, and by the group
+    house.vhost.end_consumer(consumer, None)
+    assert budget.used == 2
