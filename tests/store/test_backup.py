@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from queue_core.consumers import Position
 from queue_core.message import Message
 from queue_core.outcomes import ACCEPTED
 from tests.postgres import chosen_bin_dir, execute, fetch_value
-from tests.store.managers import House, bodies
+from tests.store.managers import BRISK, House, bodies
 
 
 async def run(server: EmbeddedPostgres, program: str, url: str, *options: str) -> None:
@@ -36,6 +37,14 @@ async def run(server: EmbeddedPostgres, program: str, url: str, *options: str) -
     assert process.returncode == 0, errors.decode()
 
 
+async def dumped(server: EmbeddedPostgres, house: House, folder: Path) -> str:
+    """The name of a dump of the house's database."""
+    dump = str(folder / "howdah.dump")
+    options = ("--schema=howdah", "--format=custom", f"--file={dump}")
+    await run(server, "pg_dump", house.url, *options)
+    return dump
+
+
 async def test_a_gateway_goes_on_from_a_dump_that_was_taken_while_another_ran(
     postgres_server: EmbeddedPostgres, house: House, database_url: str, tmp_path: Path
 ) -> None:
@@ -51,15 +60,7 @@ async def test_a_gateway_goes_on_from_a_dump_that_was_taken_while_another_ran(
     stream.commit_cursor("g", 1)
     await house.flushed()
 
-    dump = str(tmp_path / "howdah.dump")
-    await run(
-        postgres_server,
-        "pg_dump",
-        house.url,
-        "--schema=howdah",
-        "--format=custom",
-        f"--file={dump}",
-    )
+    dump = await dumped(postgres_server, house, tmp_path)
     await house.store("q", b"after the dump")
     execute(house.url, "SELECT howdah.publish('q', 'to the first one only')")
     await run(postgres_server, "pg_restore", database_url, "--no-owner", "--exit-on-error", dump)
@@ -77,5 +78,35 @@ async def test_a_gateway_goes_on_from_a_dump_that_was_taken_while_another_ran(
         assert [delivery.offset for delivery in found] == [2, 4, 5, 6, 7]
         inbox, _ = await restored.consume("s", ACCEPTED, group="g", start=Position(name="first"))
         assert bodies(await inbox.has(1)) == [b"c"]
+        cause = "SELECT cause FROM howdah.loss"
+        assert fetch_value(database_url, cause) == "unproven"  # nobody kept a record
     finally:
         await restored.close()
+
+
+async def test_a_dump_that_is_restored_on_purpose_is_served_and_numbers_go_on_behind_the_original(
+    postgres_server: EmbeddedPostgres, migrated_url: str, database_url: str, tmp_path: Path
+) -> None:
+    store = replace(BRISK.store, record_folder=tmp_path / "data")
+    settings = replace(BRISK, store=store)
+    house = await House(migrated_url, settings=settings).open()
+    await house.stream("s")
+    await house.store("s", b"0", b"1")
+    dump = await dumped(postgres_server, house, tmp_path)
+    await house.store("s", b"2", b"3", b"4")
+    await house.close()
+    await run(postgres_server, "pg_restore", database_url, "--no-owner", "--exit-on-error", dump)
+    restored = await House(database_url, settings=settings).open()
+    try:
+        details = "SELECT string_agg(detail, ' ' ORDER BY id) FROM howdah.loss"
+        assert "commits with 3 messages" in fetch_value(database_url, details)
+        assert restored.vhost.queue("s").counts().ready == 2
+        await restored.store("s", b"new")
+        newest = 'SELECT max("offset") FROM howdah.message'
+        assert fetch_value(database_url, newest) == 5  # nobody takes it for the original's 2
+    finally:
+        await restored.close()
+    # The original misses nothing, though its copy was served from the same folder.
+    house = await House(migrated_url, settings=settings).open()
+    await house.close()
+    assert fetch_value(migrated_url, "SELECT count(*) FROM howdah.loss") == 0
