@@ -99,7 +99,7 @@ async def test_a_dump_that_is_restored_on_purpose_is_served_and_numbers_go_on_be
     restored = await House(database_url, settings=settings).open()
     try:
         details = "SELECT string_agg(detail, ' ' ORDER BY id) FROM howdah.loss"
-        assert "commits with 3 messages" in fetch_value(database_url, details)
+        assert "commits with 3 messages" in str(fetch_value(database_url, details))
         assert restored.vhost.queue("s").counts().ready == 2
         await restored.store("s", b"new")
         newest = 'SELECT max("offset") FROM howdah.message'
