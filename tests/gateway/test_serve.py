@@ -105,12 +105,12 @@ def test_it_comes_back_after_kill_nine_on_the_same_data_and_ports(
     assert "orders" in gateway.run("queue", "list").stdout
 
 
-def test_an_external_database_is_migrated_and_nothing_is_made_in_data_dir(
+def test_an_external_database_is_migrated_and_data_dir_holds_its_newest_commit_alone(
     tmp_path: Path, database_url: str
 ) -> None:
     with running(tmp_path, {"database": {"url": database_url}}) as gateway:
         assert fetch_value(database_url, "SELECT count(*) FROM howdah.vhost") == 1
-        assert not gateway.data_dir.exists()
+        assert [path.match("commits-*.mark") for path in gateway.data_dir.iterdir()] == [True]
         assert gateway.terminate() == 0
 
 

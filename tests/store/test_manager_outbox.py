@@ -572,14 +572,16 @@ async def test_a_commit_between_the_looks_at_messages_and_at_commands_keeps_thei
     await other.execute("SELECT howdah.publish_many('q', ARRAY['1', '2', '3'])")
     command = await other.fetchval("SELECT howdah.purge('q')")
     commands = house.manager._database._commands
-    look = commands.open
+    look, is_committed = commands.open, asyncio.Event()
 
     async def commit_first(connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
         monkeypatch.undo()
         await transaction.commit()
+        is_committed.set()
         return await look(connection)
 
     monkeypatch.setattr(commands, "open", commit_first)
+    await asyncio.wait_for(is_committed.wait(), 60)  # a connection does one thing at a time
 
     async def is_done() -> bool:
         state = await other.fetchval("SELECT state FROM howdah.command_status($1)", command)
