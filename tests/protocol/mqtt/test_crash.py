@@ -79,17 +79,21 @@ class Subscriber:
     def __init__(self) -> None:
         self._held: set[int] = set()
         self._goal = 0
+        self._must_be_released = False
         self._is_there = asyncio.Event()
         self.history: list[int] = []
 
-    async def has(self, count: int) -> None:
-        """Returns when so many different messages have come."""
-        self._goal = count
+    async def has(self, count: int, *, released: bool = False) -> None:
+        """Returns when so many different messages have come, and, with `released`, the PUBREL of
+        each as well."""
+        self._goal, self._must_be_released = count, released
         self._is_there.clear()
         self._look()
         await self._is_there.wait()
 
     def _look(self) -> None:
+        if self._held and self._must_be_released:
+            return
         if len(self.history) >= self._goal and len(set(self.history)) >= self._goal:
             self._is_there.set()
 
@@ -134,7 +138,7 @@ async def through_crashes(
             crashes += 1
             continue
         await asyncio.wait_for(work[0], 60)
-        await asyncio.wait_for(subscriber.has(count), 60)
+        await asyncio.wait_for(subscriber.has(count, released=True), 60)
         await end(work)
         assert await s.hears_nothing()  # what came twice would come now
         await mqtt.close()
