@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.descriptors import Share
+from gateway.handshakes import TlsCounters, tell_failure
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Acceptor:
         context: ssl.SSLContext | None,
         counters: ListenerCounters,
         share: Share | None = None,
+        tls_counters: TlsCounters | None = None,
     ) -> None:
         self.sockets = tuple(sockets)
         self._name = name
@@ -57,6 +59,7 @@ class Acceptor:
         self._context = context
         self._counters = counters
         self._share = share
+        self._tls_counters = tls_counters or TlsCounters()
         self._loop = asyncio.get_running_loop()
         self._beginning: dict[asyncio.Task[None], float] = {}  # since when, the oldest first
         self._pause: asyncio.TimerHandle | None = None
@@ -108,7 +111,7 @@ class Acceptor:
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                connection, _ = listener.accept()
+                connection, address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:  # its peer is gone already
@@ -116,7 +119,7 @@ class Acceptor:
             except OSError as error:
                 self._on_failure(error)
                 return
-            self._take(connection)
+            self._take(connection, place_of(address))
 
     def _on_failure(self, error: OSError) -> None:
         self._counters.accept_failures += 1
@@ -132,17 +135,17 @@ class Acceptor:
             self._loop.remove_reader(each.fileno())
         self._pause = self._loop.call_later(PAUSE_SECONDS, self.start)
 
-    def _take(self, connection: socket.socket) -> None:
+    def _take(self, connection: socket.socket, peer: str) -> None:
         refusal = None if self._share is None else self._refusal(self._share, connection)
         if refusal is not None:
             self._counters.refused_connections += 1
-            logger.warning("listener %s refuses a connection: %s", self._name, refusal)
+            logger.warning("listener %s refuses a connection of %s: %s", self._name, peer, refusal)
             connection.close()
             return
         connection.setblocking(False)
         with suppress(OSError):  # its peer may be gone
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._begin(connection))
+        task = self._loop.create_task(self._begin(connection, peer))
         self._beginning[task] = self._loop.time()
         task.add_done_callback(lambda task: self._beginning.pop(task, None))
 
@@ -155,9 +158,9 @@ class Acceptor:
         logger.warning("listener %s ends the oldest connection of its kind: %s", self._name, full)
         return None
 
-    async def _begin(self, connection: socket.socket) -> None:
-        """Gives the connection its protocol, after TLS. Of handshakes that fail, `handshakes` says
-        why; of those that take too long, this does."""
+    async def _begin(self, connection: socket.socket, peer: str) -> None:
+        """Gives the connection its protocol, after TLS. A handshake that fails, or takes too long,
+        is counted and logged with its peer's address, which its socket has forgotten by then."""
         seconds = None if self._context is None else HANDSHAKE_SECONDS
         goodbye = None if self._context is None else GOODBYE_SECONDS
         try:
@@ -171,14 +174,25 @@ class Acceptor:
         except ConnectionAbortedError:  # asyncio's word for a handshake that took too long
             self._counters.handshake_timeouts += 1
             logger.warning(
-                "TLS handshake on listener %s was not over in %.0f s; closed", self._name, seconds
+                "TLS handshake of %s on listener %s was not over in %.0f s; closed",
+                peer,
+                self._name,
+                seconds,
             )
-        except (ssl.SSLError, ConnectionError):
-            pass  # counted and said there, or the peer has gone
+        except ssl.SSLError as error:
+            tell_failure(self._name, peer, error, self._tls_counters)
+        except ConnectionError:
+            pass  # the peer has gone
         except OSError as error:
             self._on_failure(error)
         except Exception:
             logger.exception("a bug ends a connection to listener %s", self._name)
+
+
+def place_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    """Gives a socket's address as people write it."""
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def bound_sockets(host: str, port: int) -> list[socket.socket]:

@@ -1,7 +1,7 @@
 """TLS handshakes that fail: a line in the log and a counter.
 
-asyncio ends such a connection before there is a protocol for it, without a word. Who it was is not
-known here either; which listener, and why, is.
+The event loop ends such a connection before there is a protocol for it, without a word. The line
+names the listener, the peer's address and the reason.
 """
 
 from __future__ import annotations
@@ -37,21 +37,10 @@ class TlsCounters:
     failed_handshakes: int = 0
 
 
-def watched(name: str, counters: TlsCounters) -> type[ssl.SSLObject]:
-    """What a context makes for each connection of the listener of that name."""
-
-    class WatchedObject(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise
-            except ssl.SSLError as error:
-                counters.failed_handshakes += 1
-                log.warning("TLS handshake on listener %s failed: %s", name, _why(error))
-                raise
-
-    return WatchedObject
+def tell_failure(name: str, peer: str, error: ssl.SSLError, counters: TlsCounters) -> None:
+    """Counts and logs a handshake with that peer, on the listener of that name, that failed."""
+    counters.failed_handshakes += 1
+    log.warning("TLS handshake of %s on listener %s failed: %s", peer, name, _why(error))
 
 
 def _why(error: ssl.SSLError) -> str:

@@ -8,11 +8,17 @@ from __future__ import annotations
 import errno
 import ssl
 
-from gateway.acceptor import Acceptor, ListenerCounters, ProtocolFactory, bound_sockets
+from gateway.acceptor import (
+    Acceptor,
+    ListenerCounters,
+    ProtocolFactory,
+    bound_sockets,
+    place_of,
+)
 from gateway.config import Listener
 from gateway.config_source import ConfigError
 from gateway.descriptors import Share
-from gateway.handshakes import TlsCounters, watched
+from gateway.handshakes import TlsCounters
 from gateway.tls import server_context
 
 PRODUCT = "Howdah"  # what a gateway calls itself when somebody asks who has its port
@@ -31,23 +37,23 @@ async def open_listener(
     share: Share | None = None,
 ) -> Acceptor:
     """Accepts from now on; `factory` makes the protocol of each connection."""
-    context = context_of(name, config, tls_counters)
+    context = context_of(name, config)
     try:
         sockets = await bound_sockets(config.host, config.port)
     except OSError as error:
         raise cannot_listen(name, config, error) from error
-    acceptor = Acceptor(name, sockets, factory, context, counters or ListenerCounters(), share)
+    acceptor = Acceptor(
+        name, sockets, factory, context, counters or ListenerCounters(), share, tls_counters
+    )
     acceptor.start()
     return acceptor
 
 
-def context_of(name: str, config: Listener, tls_counters: TlsCounters) -> ssl.SSLContext | None:
+def context_of(name: str, config: Listener) -> ssl.SSLContext | None:
     """The listener's TLS, read from its files; None where it has none. Raises ConfigError."""
     if config.tls is None:
         return None
-    context = server_context(name, config.tls)
-    context.sslobject_class = watched(name, tls_counters)
-    return context
+    return server_context(name, config.tls)
 
 
 def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
@@ -68,10 +74,5 @@ def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
 
 def announcement(name: str, config: Listener, server: Acceptor) -> str:
     """The line on standard output that says where a listener can be reached."""
-    places = ", ".join(_place(socket.getsockname()) for socket in server.sockets)
+    places = ", ".join(place_of(socket.getsockname()) for socket in server.sockets)
     return f"{name} listening on {places}{' (TLS)' if config.tls is not None else ''}"
-
-
-def _place(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from gateway.acceptor import Acceptor
 from gateway.config import Listeners
 from gateway.config_source import ConfigError
-from gateway.handshakes import TlsCounters
 from gateway.listeners import context_of
 from queue_core.errors import StoreUnavailable
 
@@ -27,12 +26,10 @@ class Reloading:
         self,
         listeners: Listeners,
         acceptors: Mapping[str, Acceptor],
-        tls_counters: TlsCounters,
         refresh_rights: Callable[[], Awaitable[bool]],
     ) -> None:
         self._listeners = listeners
         self._acceptors = acceptors
-        self._tls_counters = tls_counters
         self._refresh_rights = refresh_rights
         self._running: asyncio.Task[None] | None = None
 
@@ -43,7 +40,7 @@ class Reloading:
     async def _reload(self) -> None:
         for name, listener in self._listeners.enabled().items():
             try:
-                context = await asyncio.to_thread(context_of, name, listener, self._tls_counters)
+                context = await asyncio.to_thread(context_of, name, listener)
             except ConfigError as error:
                 logger.error("SIGHUP: listener %s keeps its certificate: %s", name, error)
                 continue

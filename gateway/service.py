@@ -135,7 +135,7 @@ async def _listen(
         )
         stack.callback(acceptors[name].close)
         lines.append(announcement(name, listener, acceptors[name]))
-    reload = Reloading(config.listeners, acceptors, tls_counters, manager.refresh_rights)
+    reload = Reloading(config.listeners, acceptors, manager.refresh_rights)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     for line in lines:
         print(line, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from gateway.config import ConfigError, Listener, Tls
 from gateway.handshakes import TlsCounters
@@ -153,9 +155,32 @@ async def test_a_handshake_that_fails_is_counted_and_the_log_says_why(
     server = await open_listener("mqtt", config, Greeting, counters)
     await come(server.sockets[0].getsockname()[1])
     await eventually(lambda: counters.failed_handshakes == 1)
-    assert f"TLS handshake on listener mqtt failed: {words}" in caplog.text
+    said = r"TLS handshake of 127\.0\.0\.1:\d+ on listener mqtt failed: " + re.escape(words)
+    assert re.search(said, caplog.text)
     server.close()
     await server.wait_closed()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_handshake_that_fails_is_logged_with_the_address_of_the_peer(
+    loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def come_and_go() -> str:
+        counters = TlsCounters()
+        server = await open_listener("mqtt", secured(), Greeting, counters)
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        host, peer_port = writer.get_extra_info("sockname")
+        writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
+        await eventually(lambda: counters.failed_handshakes == 1)
+        writer.close()
+        server.close()
+        await server.wait_closed()
+        return f"{host}:{peer_port}"
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        place = runner.run(come_and_go())
+    assert f"TLS handshake of {place} on listener mqtt failed: " in caplog.text
 
 
 async def test_a_port_that_is_taken_names_the_key_to_change() -> None:

@@ -55,13 +55,15 @@ async def test_a_tls_handshake_that_does_not_go_on_ends(
     try:
         port = opened.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        host, peer_port = writer.get_extra_info("sockname")
         writer.write(b"\x16\x03\x01")  # the beginning of a handshake, and never the rest
         assert await said_to(reader) == b""
         writer.close()
         await opened.wait_closed()
         assert counters.handshake_timeouts == 1
         assert opened.beginning == 0
-        assert "TLS handshake on listener mqtt was not over" in caplog.text
+        place = f"{host}:{peer_port}"
+        assert f"TLS handshake of {place} on listener mqtt was not over" in caplog.text
     finally:
         opened.close()
 
