@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, proxy
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.terms import Terms
 from protocols.amqp10.types import Described, Symbol, ULong
+from queue_core.auth import Action
 from queue_core.errors import CoreError
 from queue_core.specs import QueueSpec
 from queue_core.vhost import Vhost
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 1.0  # seconds between looks at nodes whose messages or users must go first
 POLICY: Final = Symbol("lifetime-policy")
+PREFIX: Final = "amq.dynamic-"  # of their names
 
 
 class Lifetime(IntEnum):
@@ -87,7 +89,10 @@ class DynamicNodes:
         self._looking: asyncio.Task[None] | None = None
 
     async def make(self, terms: Terms, lifetime: Lifetime) -> str:
-        name = terms.vhost.new_name("amq.dynamic-")
+        """Makes a node of a new name, which its user must be allowed to configure, as for a queue
+        that AMQP 0.9.1 names. Raises AccessRefused."""
+        name = terms.vhost.new_name(PREFIX)
+        terms.require(Action.CONFIGURE, "queue", name)
         is_own = lifetime is Lifetime.ON_CLOSE
         spec = QueueSpec.parse(name, durable=False, exclusive=is_own)
         await terms.vhost.declare_queue(spec, terms.owner, terms.identity.name, inside=True)

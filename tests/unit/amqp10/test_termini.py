@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from protocols.amqp10 import lifetimes
 from protocols.amqp10.lifetimes import nodes_of
 from protocols.amqp10.types import Described, Symbol, UInt, ULong
-from queue_core.auth import Action
+from queue_core.auth import Action, Auth, Identity, Resource
 from tests.protocol.amqp10.wire import (
     ATTACH,
     BEGIN,
@@ -24,6 +27,7 @@ from tests.protocol.amqp10.wire import (
 )
 from tests.unit.amqp10.conversation import Conversation, of
 from tests.unit.amqp10.test_machine import DATA, disposition, flow
+from tests.unit.fake_services import Everything, FakeServices
 
 ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x24, 0x25, 0x26, 0x27
 CLOSE, NO_LINKS, NO_MESSAGES, NO_LINKS_OR_MESSAGES = 0x2B, 0x2C, 0x2D, 0x2E
@@ -304,6 +308,42 @@ async def test_an_unknown_lifetime_is_refused_with_those_that_are_known(
     (detached,) = of(await talk.say(dynamic(1, 0x77)), DETACH)
     assert detached[2].value[0] == "amqp:not-implemented"
     assert "delete-on-no-links" in detached[2].value[1]
+
+
+class Configuring(Everything):
+    """Permits a user to configure what has a name of that pattern, and all else."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__()
+        self._pattern = pattern
+
+    def permits(self, identity: Identity, action: Action, resource: Resource) -> bool:
+        return action is not Action.CONFIGURE or re.search(self._pattern, resource.name) is not None
+
+
+def dynamic_sender(handle: int) -> bytes:
+    target = Described(ULong(0x29), [None, None, None, None, True])
+    source = Described(ULong(0x28), [])
+    return frame(0, ATTACH, [f"s{handle}", UInt(handle), False, None, None, source, target])
+
+
+@pytest.mark.parametrize("ask", [partial(dynamic, policy=None), dynamic_sender])
+@pytest.mark.parametrize(
+    ("pattern", "is_made"), [("^$", False), ("^app-", False), (r"^amq\.dynamic-", True)]
+)
+async def test_a_node_is_made_for_a_user_who_may_configure_its_name_alone(
+    ask: Callable[[int], bytes], pattern: str, is_made: bool
+) -> None:
+    services = FakeServices()
+    services.rules = Configuring(pattern)
+    services.auth = Auth((), [services.rules])
+    talk = Conversation(services)
+    await talk.begin()
+    refusals = of(await talk.say(ask(1)), DETACH)
+    assert bool(live_queues(talk)) is is_made
+    assert [str(each[2].value[0]) for each in refusals] == (
+        [] if is_made else ["amqp:unauthorized-access"]
+    )
 
 
 # --- echo
