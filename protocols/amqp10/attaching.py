@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import engine
@@ -70,9 +71,10 @@ async def _attach_in(machine: Machine, asked: Attach) -> None:
     answer = Answer(receiver_mode=FIRST, max_message_size=terms.settings.max_message_size)
     if target.is_dynamic:
         lifetime = asked_lifetime(target.properties)
+        default = publishable(terms, Place("", ""))  # a link that is refused leaves no node
         name = await nodes_of(terms.vhost).make(terms, lifetime)
         made = name, lifetime
-        place = publishable(terms, Place("", name))
+        place = replace(default, key=name)
         answer = Answer(
             address=queue_address(name),
             is_dynamic=True,

@@ -346,6 +346,13 @@ async def test_a_node_is_made_for_a_user_who_may_configure_its_name_alone(
     )
 
 
+async def test_a_sender_that_may_not_write_leaves_no_node_behind(talk: Conversation) -> None:
+    talk.services.rules.forbidden.add((Action.WRITE, ""))
+    (detached,) = of(await talk.say(dynamic_sender(1)), DETACH)
+    assert detached[2].value[0] == "amqp:unauthorized-access"
+    assert not live_queues(talk)
+
+
 # --- echo
 
 
