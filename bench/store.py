@@ -33,12 +33,12 @@ from bench.brokers import howdah
 from bench.processes import cpu_seconds, resident_bytes
 from gateway.collector import tune_collector
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import CoreError
 from queue_core.manager import Manager
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import FAILED
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.store.migration import upgrade
 from queue_core.vhost import Vhost
 

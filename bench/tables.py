@@ -24,7 +24,7 @@ from bench.peers import python_peer
 from bench.store import BODY, QUEUE, Bench, Drain, Figure, Load, show
 from gateway.collector import tune_collector
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.consumers import ConsumerSpec
+from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.store.migration import upgrade
 
 BATCH: Final = 500

@@ -11,9 +11,9 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from timeit import repeat
 
-from queue_core.router import Router
-from queue_core.topics import dotted, filter_tokens, levels_of, slashed
-from queue_core.trie import Trie
+from queue_core.routing.router import Router
+from queue_core.routing.topics import dotted, filter_tokens, levels_of, slashed
+from queue_core.routing.trie import Trie
 
 FILTERS = 100_000
 TOPIC = "site/7/device/507/temperature"

@@ -30,14 +30,14 @@ from protocols.mqtt import websocket
 from protocols.mqtt.broker import Broker
 from protocols.mqtt.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
-from queue_core.bindings import BindingLimits
-from queue_core.delay_budget import DELAY_BYTES
-from queue_core.hosts import AllowedOrigins
+from queue_core.access.browser_origins import AllowedOrigins
+from queue_core.delivery.delay_limit import DELAY_BYTES
 from queue_core.manager import Manager, ManagerSettings
-from queue_core.memory import MemorySettings
-from queue_core.recent_messages import MOST_HISTORY_BYTES
-from queue_core.retained import RetainedSettings
-from queue_core.session import SessionSettings
+from queue_core.memory_account import MemorySettings
+from queue_core.queues.recent_history import MOST_HISTORY_BYTES
+from queue_core.routing.bindings import BindingLimits
+from queue_core.sessions.retained import RetainedSettings
+from queue_core.sessions.session import SessionSettings
 from queue_core.store.database import StoreSettings
 from queue_core.store.segments import SegmentLimits
 

@@ -20,8 +20,8 @@ import asyncpg
 
 from gateway.config import Config
 from gateway.embedded_postgres import EmbeddedPostgres
+from queue_core.access.scram import Verifier
 from queue_core.errors import StoreUnavailable
-from queue_core.scram import Verifier
 
 if TYPE_CHECKING:
     from queue_core.store.preflight import Problem

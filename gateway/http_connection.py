@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.acceptor import ListenerCounters
-from queue_core.auth import Peer
+from queue_core.access.auth import Peer
 
 logger = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from gateway.connections import Connections
 from gateway.http_connection import OPTIONS, HttpConnection
 from gateway.listeners import PRODUCT
 from gateway.metrics import GatewayCollector
-from queue_core.auth import UNKNOWN_HOST, Credentials, Identity, Peer
+from queue_core.access.auth import UNKNOWN_HOST, Credentials, Identity, Peer
+from queue_core.access.browser_origins import AllowedHosts
 from queue_core.errors import AccessRefused
-from queue_core.hosts import AllowedHosts
 from queue_core.manager import Manager
 from queue_core.vhost import Queue
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from queue_core.memory import (
+from queue_core.memory_account import (
     LARGE_PIECE,
     LARGE_WRITE,
     SMALL,

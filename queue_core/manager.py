@@ -15,24 +15,25 @@ from dataclasses import dataclass, field
 from os import getpid
 from typing import Final
 
-from queue_core.accounts import Policy, UserAuth
-from queue_core.agenda import Agenda
-from queue_core.auth import Action, Identity, Resource
-from queue_core.bindings import BindingLimits, ExchangeRef
+from queue_core.access.accounts import Policy, UserAuth
+from queue_core.access.auth import Action, Identity, Resource
 from queue_core.counters import Counters
-from queue_core.dedup import MOST_IDS, IdBudget
-from queue_core.delay_budget import MOST_DELAYS, DelayBudget
-from queue_core.ephemeral_memory import MOST_BYTES, EphemeralMemory
+from queue_core.delivery.delay_limit import MOST_DELAYS, DelayBudget
+from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
-from queue_core.exchange_memory import StoredMemory
-from queue_core.house import House
-from queue_core.memory import PAUSE as LOOK_PAUSE
-from queue_core.memory import Memory, MemorySettings
-from queue_core.message import TOPIC_EXCHANGE, Form
-from queue_core.queues import EphemeralQueue
-from queue_core.ready import Budget
-from queue_core.recent_messages import MOST_HISTORY_BYTES, HistoryBudget
-from queue_core.sessions import Sessions, SessionSettings
+from queue_core.memory_account import PAUSE as LOOK_PAUSE
+from queue_core.memory_account import Memory, MemorySettings
+from queue_core.message.message import TOPIC_EXCHANGE, Form
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.context import House
+from queue_core.queues.deduplication import MOST_IDS, IdBudget
+from queue_core.queues.exchange_memory import StoredMemory
+from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
+from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
+from queue_core.routing.bindings import BindingLimits, ExchangeRef
+from queue_core.routing.topics import dotted
+from queue_core.sessions.sessions import Sessions, SessionSettings
+from queue_core.sessions.subscription import Subscription
 from queue_core.store.database import Database, StoreSettings
 from queue_core.store.definitions import Definitions, StoredBinding
 from queue_core.store.inventory import Inventory, remembered
@@ -41,8 +42,7 @@ from queue_core.store.rows import Forms
 from queue_core.store.sessions import make_sessions
 from queue_core.store.users import StoredRoll
 from queue_core.store.vhosts import Vhosts
-from queue_core.subscriptions import Subscription
-from queue_core.topics import dotted
+from queue_core.timers import Agenda
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from queue_core.message import Amendment
+    from queue_core.message.message import Amendment
 
 
 class Outcome(IntEnum):

@@ -18,10 +18,10 @@ from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
-from queue_core.bindings import Binding, BindingLimits, ExchangeRef
-from queue_core.consumers import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
-from queue_core.cursor import Cursor, settle
-from queue_core.deadletters import bury, bury_newcomer
+from queue_core.commit.transaction import Transaction
+from queue_core.commit.unit import Publisher, Record, Unit
+from queue_core.delivery.consumer import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
+from queue_core.delivery.cursor import Cursor, settle
 from queue_core.errors import (
     CoreError,
     NameReserved,
@@ -31,30 +31,30 @@ from queue_core.errors import (
     QueueNotFound,
     ResourceLocked,
 )
-from queue_core.exchanges import ExchangeSpec
-from queue_core.house import House
-from queue_core.memories import Memories, replay
-from queue_core.message import Message
+from queue_core.exchange_memories import Memories, replay
+from queue_core.keyed_lock import Turns
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
-from queue_core.queues import Appends, CompetingQueue, EphemeralQueue, is_bound
-from queue_core.repeated import forget_live, still_there
-from queue_core.router import Route, Router
-from queue_core.specs import QueueKind, QueueSpec, require_short_name
-from queue_core.streams import StreamQueue
-from queue_core.subscriptions import (
+from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, is_bound
+from queue_core.queues.context import House
+from queue_core.queues.dead_letters import bury, bury_newcomer
+from queue_core.queues.repeated_publishes import forget_live, still_there
+from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.routing.router import Route, Router
+from queue_core.sessions.subscription import (
     MEMORY_PREFIXES,
     OWN_PREFIXES,
     SERVER_NAMED_PREFIX,
     is_own,
     is_reserved,
 )
-from queue_core.transactions import Transaction
-from queue_core.turns import Turns
-from queue_core.units import Publisher, Record, Unit
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Sink
-    from queue_core.ports import Keeper, StoredQueues, Writer
+    from queue_core.commit.ports import Keeper, StoredQueues, Writer
+    from queue_core.delivery.consumer import Sink
 
 Queue = CompetingQueue | StreamQueue
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from protocols.amqp10 import from_canonical as to_amqp10
 from protocols.amqp10 import to_canonical as from_amqp10
 from protocols.mqtt import from_canonical as to_mqtt
 from protocols.mqtt import to_canonical as from_mqtt
-from queue_core import carried_headers as carried
-from queue_core.conversion import MEANING, Envelope, Reading, Writing
-from queue_core.message import Value
-from queue_core.typed_text import Dialect, separated
+from queue_core.message import carried_headers as carried
+from queue_core.message.conversion import MEANING, Envelope, Reading, Writing
+from queue_core.message.message import Value
+from queue_core.message.typed_text import Dialect, separated
 
 PAGE = Path(__file__).parents[1] / "docs" / "interop.md"
 

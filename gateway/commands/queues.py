@@ -31,7 +31,7 @@ from gateway.commands.tables import (
     shown_bytes,
 )
 from gateway.config import Config
-from queue_core.router import TOPIC_SPACE
+from queue_core.routing.router import TOPIC_SPACE
 from queue_core.store.operations import ConditionFailed, Operations, PeekedMessage, QueueDetails
 
 LIST_COLUMNS = (

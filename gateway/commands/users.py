@@ -24,10 +24,10 @@ from gateway.commands.database import engine_for
 from gateway.commands.rights import changing
 from gateway.commands.tables import print_json, print_table
 from gateway.config import Config
-from queue_core.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
-from queue_core.message import TOPIC_EXCHANGE
-from queue_core.passwords import hash_password
-from queue_core.scram import Verifier
+from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
+from queue_core.access.passwords import hash_password
+from queue_core.access.scram import Verifier
+from queue_core.message.message import TOPIC_EXCHANGE
 
 if TYPE_CHECKING:
     from queue_core.store.users import Users

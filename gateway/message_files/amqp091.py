@@ -19,7 +19,7 @@ from protocols.amqp091.deliveries import properties_of
 from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.properties import FORM
 from protocols.amqp091.short_text import fitting, short_text
-from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.message.message import TOPIC_EXCHANGE, Message
 
 KEYS: Final = ("exchange", "routing-key", "properties", "body", "publisher")
 PROPERTIES: Final = {name.replace("_", "-"): name for name in NAMES}

@@ -37,7 +37,7 @@ from protocols.amqp10.sections import (
 )
 from protocols.amqp10.to_canonical import FIELDS, plain
 from protocols.amqp10.types import Malformed, Symbol, UByte, UInt, ULong, skip
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 KEYS: Final = (
     "address",

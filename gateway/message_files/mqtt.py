@@ -30,8 +30,8 @@ from protocols.mqtt.property_set import (
     encode_property_bytes,
 )
 from protocols.mqtt.reasons import MqttError
-from queue_core.message import Message
-from queue_core.topics import levels_of
+from queue_core.message.message import Message
+from queue_core.routing.topics import levels_of
 
 KEYS_3: Final = ("topic", "qos", "retain", "payload", "publisher")
 KEYS_5: Final = (*KEYS_3, "properties")

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gateway.message_files import amqp091, amqp10, mqtt, sql
 from gateway.message_files.document import Document
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 
 class Ends(NamedTuple):

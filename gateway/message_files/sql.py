@@ -17,7 +17,7 @@ from gateway.message_files.document import (
     section,
     text,
 )
-from queue_core.message import CANONICAL, Message
+from queue_core.message.message import CANONICAL, Message
 from queue_core.store.rows import RICH, properties_from_row, property_columns
 
 COLUMNS: Final = RICH[RICH.index("content_type") :]

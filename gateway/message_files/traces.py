@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.message_files.document import Document
 from gateway.message_files.protocols import converted
-from queue_core.carried_headers import REPEATED, TYPES
+from queue_core.message.carried_headers import REPEATED, TYPES
 
 SECTIONS: Final = frozenset(
     (

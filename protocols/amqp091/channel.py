@@ -14,11 +14,11 @@ from protocols.amqp091.confirms import Confirms
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, reply_text
 from protocols.amqp091.frames import OVERHEAD
 from protocols.amqp091.methods import ChannelClose, Method
-from queue_core.consumers import UNLIMITED, Consumer, Delivery, SharedCredit
+from queue_core.commit.transaction import Transaction
+from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import Verdict
-from queue_core.transactions import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp091.arrivals import Arrival

@@ -34,19 +34,19 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.properties import fitting
 from protocols.amqp091.subscription import Subscription
 from protocols.amqp091.terms import Terms
-from queue_core.auth import Action, Resource
-from queue_core.consumers import UNLIMITED, ConsumerSpec, Delivery, Position, SharedCredit
+from queue_core.access.auth import Action, Resource
+from queue_core.delivery.consumer import UNLIMITED, ConsumerSpec, Delivery, Position, SharedCredit
 from queue_core.errors import (
     InvalidArgument,
     QueueNotFound,
     ResourceLocked,
     UnsupportedArgument,
 )
-from queue_core.message import TOPIC_EXCHANGE
+from queue_core.message.message import TOPIC_EXCHANGE
 from queue_core.outcomes import FAILED, REJECTED, RELEASED, Verdict
-from queue_core.queues import ClassicQueue, EphemeralQueue
-from queue_core.specs import AGE_DIGITS, AGE_UNITS, QueueSpec
-from queue_core.streams import StreamQueue
+from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.queues.spec import AGE_DIGITS, AGE_UNITS, QueueSpec
+from queue_core.queues.stream import StreamQueue
 from queue_core.vhost import Vhost
 
 PRIORITY: Final = "x-priority"

@@ -34,16 +34,16 @@ from protocols.amqp091.methods import (
     QueueUnbindOk,
 )
 from protocols.amqp091.terms import Terms
-from queue_core.auth import Action
-from queue_core.bindings import ExchangeRef
+from queue_core.access.auth import Action
 from queue_core.errors import (
     ExchangeNotFound,
     NameReserved,
     QueueNotFound,
     UnsupportedArgument,
 )
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import ExchangeRef
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 
 DEAD_LETTERS: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"

@@ -21,9 +21,9 @@ from protocols.amqp091.frames import BODY, FRAME_END, FRAME_START, HEADER, METHO
 from protocols.amqp091.methods import BasicDeliver, Method
 from protocols.amqp091.properties import fitting, native_of
 from protocols.amqp091.tables import LongInt
-from queue_core.consumers import Delivery
-from queue_core.memory import Piece
-from queue_core.message import COPIES, Death, Message
+from queue_core.delivery.consumer import Delivery
+from queue_core.memory_account import Piece
+from queue_core.message.message import COPIES, Death, Message
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,10 @@ from protocols.amqp091.to_canonical import (
     headers_table,
     says_more,
 )
-from queue_core.carried_headers import CREATED, PUBLISHER, Note, Pair, packed
-from queue_core.conversion import Envelope, Writing, as_it_is
-from queue_core.message import Message, Properties, Value
-from queue_core.typed_text import identifier_type, text_of
+from queue_core.message.carried_headers import CREATED, PUBLISHER, Note, Pair, packed
+from queue_core.message.conversion import Envelope, Writing, as_it_is
+from queue_core.message.message import Message, Properties, Value
+from queue_core.message.typed_text import identifier_type, text_of
 
 
 def nowhere(value: object) -> None:

@@ -29,9 +29,9 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.tables import decode_table
 from protocols.amqp091.terms import Tuning
-from queue_core.auth import PLAIN
+from queue_core.access.auth import PLAIN
+from queue_core.access.login import Begin
 from queue_core.errors import AccessRefused
-from queue_core.logins import Begin
 
 AMQPLAIN: Final = "AMQPLAIN"
 MOST_EARLY_FRAMES: Final = 64

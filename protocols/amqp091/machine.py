@@ -79,10 +79,10 @@ from protocols.amqp091.publishing import Targets, publish, publish_run
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.stamp import Stamp
 from protocols.amqp091.terms import ClientFacts, Services, Terms, Tuning
-from queue_core.auth import Identity, Peer
-from queue_core.consumers import Delivery
+from queue_core.access.auth import Identity, Peer
+from queue_core.access.login import Begin, Continue
+from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.logins import Begin, Continue
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from queue_core.vhost import Vhost
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from queue_core.queues import CompetingQueue
+from queue_core.queues.competing import CompetingQueue
 
 
 class OpenTransactions:

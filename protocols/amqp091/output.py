@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp091.codec import method_frame
 from protocols.amqp091.methods import Method
-from queue_core.memory import Piece
+from queue_core.memory_account import Piece
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel

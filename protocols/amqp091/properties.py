@@ -12,8 +12,8 @@ from protocols.amqp091 import from_canonical
 from protocols.amqp091.content import MAX_KEPT, MAX_KEPT_BYTES, decode_properties
 from protocols.amqp091.short_text import fitting
 from protocols.amqp091.to_canonical import canonical
-from queue_core.message import Message, Properties
-from queue_core.writings import Writings
+from queue_core.message.conversion_cache import Writings
+from queue_core.message.message import Message, Properties
 
 __all__ = ["FORM", "fitting", "native_of"]
 

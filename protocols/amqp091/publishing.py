@@ -27,10 +27,10 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.properties import FORM
 from protocols.amqp091.terms import Terms
-from queue_core.auth import Action
-from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.access.auth import Action
+from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
-from queue_core.ready import ENTRY_OVERHEAD
 
 MAX_TARGETS: Final = 1024  # that one connection remembers
 IMPERSONATOR: Final = "impersonator"

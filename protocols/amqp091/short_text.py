@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from queue_core.message import Scalar
-from queue_core.typed_text import HEX, text_of
+from queue_core.message.message import Scalar
+from queue_core.message.typed_text import HEX, text_of
 
 MAX_TEXT_BYTES: Final = 255
 _INT64: Final = 1 << 63

@@ -18,10 +18,10 @@ from protocols.amqp091.deliveries import (
 from protocols.amqp091.frames import OVERHEAD
 from protocols.amqp091.methods import BasicCancel
 from protocols.amqp091.properties import FORM, shared_native
-from queue_core.auth import Resource
-from queue_core.consumers import Consumer, Delivery
+from queue_core.access.auth import Resource
+from queue_core.delivery.consumer import Consumer, Delivery
 from queue_core.errors import CoreError
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel

@@ -14,9 +14,9 @@ from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
-from queue_core.consumers import Origin
-from queue_core.memory import Memory
+from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from queue_core.delivery.consumer import Origin
+from queue_core.memory_account import Memory
 from queue_core.vhost import Vhost
 
 

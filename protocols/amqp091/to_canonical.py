@@ -12,7 +12,7 @@ from typing import Final
 
 from protocols.amqp091.content import Contents
 from protocols.amqp091.short_text import fits_property, holds_name, short_text, table_keeps
-from queue_core.carried_headers import (
+from queue_core.message.carried_headers import (
     CREATED,
     REPEATED,
     TYPES,
@@ -22,9 +22,9 @@ from queue_core.carried_headers import (
     identified,
     unpacked,
 )
-from queue_core.conversion import Reading, as_it_is
-from queue_core.message import Properties, Value
-from queue_core.typed_text import Dialect, identifier, text_of, time_of
+from queue_core.message.conversion import Reading, as_it_is
+from queue_core.message.message import Properties, Value
+from queue_core.message.typed_text import Dialect, identifier, text_of, time_of
 
 
 def _calendar_time(value: object) -> datetime | None:

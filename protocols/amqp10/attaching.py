@@ -26,10 +26,10 @@ from protocols.amqp10.nodes import (
 )
 from protocols.amqp10.outgoing import OutgoingLink, outcome_of
 from protocols.amqp10.watching import Asked
-from queue_core.auth import Action
-from queue_core.consumers import ConsumerSpec
+from queue_core.access.auth import Action
+from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.outcomes import Verdict
-from queue_core.streams import StreamQueue
+from queue_core.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

@@ -17,7 +17,7 @@ from protocols.amqp10.errors import answer
 from protocols.amqp10.nodes import Supply
 from protocols.amqp10.sending import SendingLink
 from queue_core.errors import CoreError
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

@@ -31,11 +31,11 @@ from protocols.read_gate import (
     UNREAD,
     ReadGate,
 )
-from queue_core.auth import ANONYMOUS, Credentials, Identity, Peer
-from queue_core.backpressure import wait_for_room
+from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
+from queue_core.access.login import Begin, Challenge, Login
+from queue_core.delivery.backpressure import wait_for_room
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.logins import Begin, Challenge, Login
-from queue_core.queues import CompetingQueue
+from queue_core.queues.competing import CompetingQueue
 from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,13 @@ from protocols.amqp10.errors import (
 from protocols.amqp10.outgoing import outcome_of
 from protocols.amqp10.sections import VALUE, section_at, shape_of, split, value_of, written_body
 from protocols.amqp10.types import Described, Malformed, ULong
-from queue_core.consumers import Consumer, Delivery
+from queue_core.commit.transaction import Transaction
+from queue_core.delivery.consumer import Consumer, Delivery
+from queue_core.delivery.ready import ENTRY_OVERHEAD
 from queue_core.errors import CoreError
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published
-from queue_core.queues import CompetingQueue
-from queue_core.ready import ENTRY_OVERHEAD
-from queue_core.transactions import Transaction
+from queue_core.queues.competing import CompetingQueue
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

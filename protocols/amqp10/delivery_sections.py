@@ -23,7 +23,7 @@ from protocols.amqp10.sections import (
     written_body,
 )
 from protocols.amqp10.types import Symbol, UInt, skip
-from queue_core.message import Death, Message
+from queue_core.message.message import Death, Message
 
 MAX_KEPT: Final = 4096
 MAX_KEPT_BYTES: Final = 512

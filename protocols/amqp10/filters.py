@@ -17,8 +17,8 @@ from protocols.amqp10.properties import FORM
 from protocols.amqp10.sections import shape_of
 from protocols.amqp10.selector import Selector, SelectorError, compile_selector
 from protocols.amqp10.types import Described, Symbol
-from queue_core.consumers import Position
-from queue_core.message import Message
+from queue_core.delivery.consumer import Position
+from queue_core.message.message import Message
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 NO_LOCAL: Final = "apache.org:no-local-filter:list"

@@ -39,7 +39,7 @@ from protocols.amqp10.to_canonical import (
     says_more,
 )
 from protocols.amqp10.types import Described, Symbol, UByte, UInt, ULong, encode
-from queue_core.carried_headers import (
+from queue_core.message.carried_headers import (
     CREATED,
     PUBLISHER,
     REPLY_ADDRESS,
@@ -48,8 +48,8 @@ from queue_core.carried_headers import (
     packed,
     says_utf8,
 )
-from queue_core.conversion import Envelope, Writing, as_it_is
-from queue_core.message import Message, Properties, Value, type_of_id
+from queue_core.message.conversion import Envelope, Writing, as_it_is
+from queue_core.message.message import Message, Properties, Value, type_of_id
 
 MAX_TTL_MS: Final = (1 << 32) - 1
 MAX_DATA_SECTIONS: Final = 65_535

@@ -45,10 +45,10 @@ from protocols.amqp10.properties import FORM
 from protocols.amqp10.sections import split
 from protocols.amqp10.types import Malformed
 from queue_core.errors import CoreError
-from queue_core.message import NO_PROPERTIES, Message
+from queue_core.message.message import NO_PROPERTIES, Message
 from queue_core.outcomes import Published
-from queue_core.queues import CompetingQueue, full
-from queue_core.specs import Overflow
+from queue_core.queues.competing import CompetingQueue, full
+from queue_core.queues.spec import Overflow
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary, proxy
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.terms import Terms
 from protocols.amqp10.types import Described, Symbol, ULong
-from queue_core.auth import Action
+from queue_core.access.auth import Action
 from queue_core.errors import CoreError
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

@@ -54,8 +54,8 @@ from protocols.amqp10.releasing import Link, Releasing
 from protocols.amqp10.settings import Settings, product_of
 from protocols.amqp10.terms import Services, Terms
 from protocols.amqp10.watching import Watch
-from queue_core.auth import Identity, Peer
-from queue_core.consumers import Delivery, Sink
+from queue_core.access.auth import Identity, Peer
+from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.outcomes import ACCEPTED
 from queue_core.vhost import Vhost

@@ -12,7 +12,7 @@ from protocols.amqp10.annotations import Pairs, encode_pairs, pairs_of
 from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
 from protocols.amqp10.properties import FORM, PUBLISHER, annotated
 from protocols.amqp10.types import MOST_VALUES, Malformed, is_crowded
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 MAX_BYTES: Final = 65_536  # of one receiver's annotations
 

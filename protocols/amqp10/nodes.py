@@ -33,12 +33,12 @@ from protocols.amqp10.engine import (
 from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED, Amqp10Error
 from protocols.amqp10.lifetimes import Lifetime, asked_lifetime, nodes_of
 from protocols.amqp10.terms import Terms
-from queue_core.auth import Action, Resource
-from queue_core.bindings import Binding
+from queue_core.access.auth import Action, Resource
 from queue_core.errors import QueueNotFound
-from queue_core.message import TOPIC_EXCHANGE
-from queue_core.specs import QueueSpec
-from queue_core.subscriptions import SUBSCRIPTION_PREFIX
+from queue_core.message.message import TOPIC_EXCHANGE
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import Binding
+from queue_core.sessions.subscription import SUBSCRIPTION_PREFIX
 from queue_core.vhost import Queue
 
 SUBSCRIPTIONS: Final = SUBSCRIPTION_PREFIX

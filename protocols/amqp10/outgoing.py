@@ -23,9 +23,9 @@ from protocols.amqp10.modifying import Annotating, amendment_of
 from protocols.amqp10.nodes import Supply
 from protocols.amqp10.sending import SendingLink
 from protocols.amqp10.types import Described, encode
-from queue_core.consumers import UNLIMITED, Consumer, Delivery
+from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery
 from queue_core.errors import CoreError, DeliveryFailed
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from protocols.amqp10.annotations import Pairs, pairs_of, with_pairs
 from protocols.amqp10.from_canonical import Built, build, section, to_wire
 from protocols.amqp10.sections import shape_of
 from protocols.amqp10.to_canonical import VALUE_TYPE, canonical, contents_of
-from queue_core.carried_headers import PUBLISHER
-from queue_core.message import NO_PROPERTIES, Message, Properties
-from queue_core.writings import Writings
+from queue_core.message.carried_headers import PUBLISHER
+from queue_core.message.conversion_cache import Writings
+from queue_core.message.message import NO_PROPERTIES, Message, Properties
 
 __all__ = [
     "FORM",

@@ -13,8 +13,8 @@ from typing import Final
 
 from protocols.amqp10.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, Amqp10Error
 from protocols.amqp10.types import Array, Described, Malformed, UByte, ULong, decode, encode
+from queue_core.access.login import Begin, Continue
 from queue_core.errors import AccessRefused
-from queue_core.logins import Begin, Continue
 
 HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from protocols.amqp10.like import Like
-from queue_core.message import Message, Value
+from queue_core.message.message import Message, Value
 
 MAX_LENGTH: Final = 16_384
 MAX_DEPTH: Final = 64

@@ -9,7 +9,7 @@ from protocols.amqp10 import engine
 from protocols.amqp10.echoing import largest_payload
 from protocols.amqp10.engine import Handle
 from protocols.amqp10.nodes import Supply
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

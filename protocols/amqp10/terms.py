@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protocols.amqp10.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
-from queue_core.consumers import Origin
-from queue_core.memory import Memory
+from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from queue_core.delivery.consumer import Origin
+from queue_core.memory_account import Memory
 from queue_core.vhost import Vhost
 
 

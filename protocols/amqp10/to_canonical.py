@@ -23,7 +23,7 @@ from protocols.amqp10.sections import (
     value_of,
 )
 from protocols.amqp10.types import Char, Described, Malformed, Opaque, Symbol, skip
-from queue_core.carried_headers import (
+from queue_core.message.carried_headers import (
     CREATED,
     PUBLISHER,
     REPEATED,
@@ -35,9 +35,9 @@ from queue_core.carried_headers import (
     says_utf8,
     unpacked,
 )
-from queue_core.conversion import Reading, text_only
-from queue_core.message import Properties, Scalar, Value, type_of_id
-from queue_core.typed_text import Dialect, text_of, time_of
+from queue_core.message.conversion import Reading, text_only
+from queue_core.message.message import Properties, Scalar, Value, type_of_id
+from queue_core.message.typed_text import Dialect, text_of, time_of
 
 VALUE_TYPE: Final = "application/vnd.howdah.amqp-value"  # a body that is encoded sections
 TEXT_TYPE: Final = "text/plain;charset=utf-8"

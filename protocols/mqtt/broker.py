@@ -12,12 +12,12 @@ from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.fan_out import FanOut
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
-from queue_core.auth import Auth
+from queue_core.access.auth import Auth
 from queue_core.counters import Counters
-from queue_core.memory import Memory
+from queue_core.memory_account import Memory
 
 if TYPE_CHECKING:
-    from queue_core.sessions import Sessions
+    from queue_core.sessions.sessions import Sessions
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

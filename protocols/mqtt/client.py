@@ -43,16 +43,16 @@ from protocols.mqtt.rights import WaitingRights
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sinks import SharedSink, StoredSink
 from protocols.mqtt.subscribing import Subscribing
-from queue_core.auth import Identity
-from queue_core.consumers import Consumer, ConsumerSpec, Origin, SharedCredit
+from queue_core.access.auth import Identity
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Origin, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.outcomes import RELEASED
-from queue_core.session import KEEP, Keep
-from queue_core.streams import StreamQueue
+from queue_core.queues.stream import StreamQueue
+from queue_core.sessions.session import KEEP, Keep
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker
-    from queue_core.session import Session
+    from queue_core.sessions.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from protocols.mqtt.property_set import PacketType
 from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.mqtt.settings import Settings
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
-from queue_core.auth import Identity, Peer
+from queue_core.access.auth import Identity, Peer
 from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)

@@ -35,12 +35,12 @@ from protocols.mqtt.properties import FORMS, published_qos, was_retained
 from protocols.mqtt.reasons import ReasonCode, violation
 from queue_core.errors import ConsumerStalled, CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
-from queue_core.subscriptions import Subscription
+from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Consumer, Delivery
-    from queue_core.message import Message
-    from queue_core.units import PacketRecord
+    from queue_core.commit.unit import PacketRecord
+    from queue_core.delivery.consumer import Consumer, Delivery
+    from queue_core.message.message import Message
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

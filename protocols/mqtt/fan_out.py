@@ -19,16 +19,16 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.runs import Run, taker_of
-from queue_core.backpressure import wait_for_room
+from queue_core.delivery.backpressure import wait_for_room
 from queue_core.outcomes import Published
-from queue_core.queues import Appends, CompetingQueue, EphemeralQueue
+from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queue_core.message import Message
-    from queue_core.router import Match, Route
-    from queue_core.units import Publisher, Record
+    from queue_core.commit.unit import Publisher, Record
+    from queue_core.message.message import Message
+    from queue_core.routing.router import Match, Route
     from queue_core.vhost import Queue, Vhost
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from protocols.mqtt import wire
 from protocols.mqtt.from_canonical import seconds_left
 from protocols.mqtt.properties import FORMS, MQTT5, built_properties, written_properties
-from queue_core.message import Message
-from queue_core.writings import Writings
+from queue_core.message.conversion_cache import Writings
+from queue_core.message.message import Message
 
 PUBLISH: Final = 0x30
 DUP: Final = 0x08

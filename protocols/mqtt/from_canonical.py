@@ -25,7 +25,7 @@ from protocols.mqtt.to_canonical import (
     reply_address,
     user_priority,
 )
-from queue_core.carried_headers import (
+from queue_core.message.carried_headers import (
     CREATED,
     PUBLISHER,
     REPLY_ADDRESS,
@@ -37,10 +37,9 @@ from queue_core.carried_headers import (
     read_notes,
     says_utf8,
 )
-from queue_core.conversion import Envelope, Writing, as_it_is
-from queue_core.message import Message, Properties, Scalar, Value, type_of_id
-from queue_core.topics import slashed
-from queue_core.typed_text import (
+from queue_core.message.conversion import Envelope, Writing, as_it_is
+from queue_core.message.message import Message, Properties, Scalar, Value, type_of_id
+from queue_core.message.typed_text import (
     Dialect,
     identifier_type,
     json_text,
@@ -48,6 +47,7 @@ from queue_core.typed_text import (
     text_of,
     time_of,
 )
+from queue_core.routing.topics import slashed
 
 DEATHS: Final = "x-death"
 

@@ -25,15 +25,15 @@ from protocols.mqtt.properties import (
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.publishing import RESERVED
 from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of
-from queue_core.auth import Action, Identity, Peer, Resource
+from queue_core.access.auth import Action, Identity, Peer, Resource
+from queue_core.access.login import Answer, Proven
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument
-from queue_core.logins import Answer, Proven
-from queue_core.message import TOPIC_EXCHANGE, Message
-from queue_core.topics import dotted, levels_of
+from queue_core.message.message import TOPIC_EXCHANGE, Message
+from queue_core.routing.topics import dotted, levels_of
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker
-    from queue_core.session import Session
+    from queue_core.sessions.session import Session
     from queue_core.vhost import Vhost
 
 RESPONSES: Final = "responses/"  # a client's own response topics begin with it and its id

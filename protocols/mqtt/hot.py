@@ -19,7 +19,7 @@ from protocols.mqtt.inbound import Received
 from protocols.mqtt.outbound import Flight, Sent
 from protocols.mqtt.properties import FACTS, native_of
 from protocols.mqtt.reasons import MqttError, ReasonCode
-from queue_core.message import TOPIC_EXCHANGE, Form, Message
+from queue_core.message.message import TOPIC_EXCHANGE, Form, Message
 from queue_core.outcomes import Published
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.mqtt.fan_out import WIDE
-from queue_core.queues import EphemeralQueue
-from queue_core.router import Match
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.routing.router import Match
 
 if TYPE_CHECKING:
-    from queue_core.router import Route
+    from queue_core.routing.router import Route
     from queue_core.vhost import Queue
 
 

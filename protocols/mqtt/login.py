@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from protocols.mqtt.packets import Auth, Connect
 from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.reasons import MqttError, ReasonCode, violation
-from queue_core.auth import EXTERNAL, Credentials, Identity, NotChecked, Peer
+from queue_core.access.auth import EXTERNAL, Credentials, Identity, NotChecked, Peer
+from queue_core.access.login import Answer, Challenge, Login, Proven
 from queue_core.errors import AccessRefused, VhostNotFound
-from queue_core.logins import Answer, Challenge, Login, Proven
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from protocols.mqtt.packets import PubAck, PubComp, PubRec
-from queue_core.consumers import Delivery
+from queue_core.delivery.consumer import Delivery
 
 if TYPE_CHECKING:
-    from queue_core.message import Message
+    from queue_core.message.message import Message
 
 MAX_ID: Final = 65_535
 # Half of the identifiers of a session that is stored belong to its own queue, by offset: so a

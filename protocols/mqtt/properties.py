@@ -24,9 +24,9 @@ from protocols.mqtt.property_set import (
 from protocols.mqtt.reasons import MqttError, ReasonCode, malformed, violation
 from protocols.mqtt.to_canonical import QUEUE_PREFIX, canonical, reply_address, user_priority
 from protocols.mqtt.wire import Reader
-from queue_core.carried_headers import PUBLISHER
-from queue_core.message import NO_PROPERTIES as NOTHING_SAID
-from queue_core.message import Message, Properties
+from queue_core.message.carried_headers import PUBLISHER
+from queue_core.message.message import NO_PROPERTIES as NOTHING_SAID
+from queue_core.message.message import Message, Properties
 
 __all__ = [
     "FACTS",

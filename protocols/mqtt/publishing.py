@@ -30,20 +30,20 @@ from protocols.mqtt.queue_topics import QueueTopics
 from protocols.mqtt.reasons import MqttError, ReasonCode, publish_refusal, reason_of
 from protocols.mqtt.runs import DELIVERIES, MOST, Run, find_run, takers_of
 from protocols.mqtt.settings import Settings
-from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.access.auth import Action, Auth, Identity, Resource
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFull
-from queue_core.message import TOPIC_EXCHANGE, Message
+from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import ACCEPTED, Published
-from queue_core.queues import EphemeralQueue
-from queue_core.router import MAX_KEPT_KEY
-from queue_core.streams import StreamQueue
-from queue_core.topics import dotted, levels_of
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.router import MAX_KEPT_KEY
+from queue_core.routing.topics import dotted, levels_of
 
 if TYPE_CHECKING:
-    from queue_core.retained import Retained
-    from queue_core.router import Route
-    from queue_core.session import Session
-    from queue_core.units import Record
+    from queue_core.commit.unit import Record
+    from queue_core.routing.router import Route
+    from queue_core.sessions.retained import Retained
+    from queue_core.sessions.session import Session
     from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)

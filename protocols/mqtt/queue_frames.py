@@ -21,8 +21,8 @@ from protocols.mqtt.properties import QUEUE_PREFIX
 from protocols.mqtt.queue_addresses import source_topic
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Delivery
-    from queue_core.message import Message
+    from queue_core.delivery.consumer import Delivery
+    from queue_core.message.message import Message
 
 PUBLISH_1: Final = b"\x32"
 MESSAGE_ID: Final = b"\x26" + wire.text("message-id")

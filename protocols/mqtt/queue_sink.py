@@ -24,13 +24,13 @@ from protocols.mqtt.queue_frames import (
 from protocols.mqtt.reasons import ReasonCode
 from queue_core.errors import CoreError
 from queue_core.outcomes import REJECTED, RELEASED
-from queue_core.topics import filter_tokens
+from queue_core.routing.topics import filter_tokens
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Consumer, Delivery
-    from queue_core.message import Message
-    from queue_core.session import Session
-    from queue_core.subscriptions import Subscription
+    from queue_core.delivery.consumer import Consumer, Delivery
+    from queue_core.message.message import Message
+    from queue_core.sessions.session import Session
+    from queue_core.sessions.subscription import Subscription
 
 # The last of them is ours: it would not fit into the client's packets the next time either.
 REJECTING: Final = (

@@ -25,20 +25,20 @@ from protocols.mqtt.queue_addresses import (
     parse_queue_address,
 )
 from protocols.mqtt.queue_sink import QueueSink
-from queue_core.auth import Action, Auth, Identity, Resource
-from queue_core.consumers import ConsumerSpec, Origin, SharedCredit
+from queue_core.access.auth import Action, Auth, Identity, Resource
+from queue_core.delivery.consumer import ConsumerSpec, Origin, SharedCredit
 from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Verdict
-from queue_core.router import Match
-from queue_core.specs import QueueSpec
-from queue_core.streams import StreamQueue
-from queue_core.subscriptions import Subscription
-from queue_core.topics import filter_tokens
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.router import Match
+from queue_core.routing.topics import filter_tokens
+from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
     from protocols.mqtt.publishing import Publishing
-    from queue_core.session import Session
+    from queue_core.sessions.session import Session
     from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)

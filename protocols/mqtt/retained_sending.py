@@ -18,15 +18,15 @@ from protocols.mqtt.delivering import RETAINED
 from protocols.mqtt.reasons import MqttError, reason_of
 from protocols.mqtt.settings import Settings
 from queue_core.errors import CoreError
-from queue_core.message import Message
-from queue_core.queues import ClassicQueue, EphemeralQueue
-from queue_core.router import Match
+from queue_core.message.message import Message
+from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.routing.router import Match
 from queue_core.scheduler import scheduler
-from queue_core.subscriptions import Subscription
+from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
-    from queue_core.retained import Retained
-    from queue_core.session import Session
+    from queue_core.sessions.retained import Retained
+    from queue_core.sessions.session import Session
     from queue_core.vhost import Queue
 
 SYS_PREFIX: Final = "$SYS/"

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from queue_core.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
-from queue_core.message import TOPIC_EXCHANGE
-from queue_core.topics import dotted
+from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
+from queue_core.message.message import TOPIC_EXCHANGE
+from queue_core.routing.topics import dotted
 
 if TYPE_CHECKING:
-    from queue_core.message import Message
-    from queue_core.queues import ClassicQueue
-    from queue_core.subscriptions import Subscription
+    from queue_core.message.message import Message
+    from queue_core.queues.competing import ClassicQueue
+    from queue_core.sessions.subscription import Subscription
 
 MOST_KEPT: Final = 1000  # answers, by filter or topic
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocols.mqtt.delivering import Deliverer
-from queue_core.queues import EphemeralQueue
+from queue_core.queues.competing import EphemeralQueue
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Consumer
-    from queue_core.router import Route
+    from queue_core.delivery.consumer import Consumer
+    from queue_core.routing.router import Route
     from queue_core.vhost import Queue
 
 MOST: Final = 1000  # messages of one run

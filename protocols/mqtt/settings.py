@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queue_core.hosts import AllowedOrigins
+from queue_core.access.browser_origins import AllowedOrigins
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from queue_core.errors import CoreError
 from queue_core.outcomes import ACCEPTED, REJECTED
 
 if TYPE_CHECKING:
-    from queue_core.consumers import Consumer, Delivery, SharedCredit
-    from queue_core.session import Session
-    from queue_core.subscriptions import Subscription
+    from queue_core.delivery.consumer import Consumer, Delivery, SharedCredit
+    from queue_core.sessions.session import Session
+    from queue_core.sessions.subscription import Subscription
 
 QueuePlace = tuple[int, int]  # queue id and offset
 

@@ -15,7 +15,7 @@ from protocols.mqtt.reasons import MqttError, ReasonCode, subscribe_refusal
 from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.rights import right_of, topic_right
 from protocols.mqtt.settings import Settings
-from queue_core.auth import Action, Auth, Identity
+from queue_core.access.auth import Action, Auth, Identity
 from queue_core.errors import (
     CoreError,
     InvalidTopic,
@@ -23,12 +23,12 @@ from queue_core.errors import (
     NotSupported,
     SessionNotFound,
 )
-from queue_core.subscriptions import SHARE_PREFIX, Subscription
-from queue_core.topics import MAX_LEVELS, filter_tokens
+from queue_core.routing.topics import MAX_LEVELS, filter_tokens
+from queue_core.sessions.subscription import SHARE_PREFIX, Subscription
 
 if TYPE_CHECKING:
-    from queue_core.session import Session
-    from queue_core.subscription_changes import Change
+    from queue_core.sessions.session import Session
+    from queue_core.sessions.subscription_changes import Change
 
 log = logging.getLogger(__name__)
 

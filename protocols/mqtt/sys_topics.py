@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocols.mqtt.properties import MQTT3
 from protocols.mqtt.queue_addresses import key_matches
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 if TYPE_CHECKING:
     from protocols.mqtt.broker import Broker

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
-from queue_core.carried_headers import (
+from queue_core.message.carried_headers import (
     CREATED,
     PUBLISHER,
     REPLY_ADDRESS,
@@ -24,11 +24,11 @@ from queue_core.carried_headers import (
     read_notes,
     says_utf8,
 )
-from queue_core.conversion import Reading, as_it_is
-from queue_core.message import NO_PROPERTIES as NOTHING_SAID
-from queue_core.message import Properties, Value, type_of_id
-from queue_core.topics import dotted
-from queue_core.typed_text import identifier, restored, text_of, time_of, typed_identifier
+from queue_core.message.conversion import Reading, as_it_is
+from queue_core.message.message import NO_PROPERTIES as NOTHING_SAID
+from queue_core.message.message import Properties, Value, type_of_id
+from queue_core.message.typed_text import identifier, restored, text_of, time_of, typed_identifier
+from queue_core.routing.topics import dotted
 
 QUEUE_PREFIX: Final = "$queue/"
 TOPIC_SCHEME: Final = "topic://"

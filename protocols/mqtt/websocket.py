@@ -27,7 +27,7 @@ from protocols.mqtt.websocket_codec import (
     packet_frames,
 )
 from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
-from queue_core.auth import Peer
+from queue_core.access.auth import Peer
 from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)

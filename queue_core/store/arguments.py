@@ -10,8 +10,8 @@ from typing import Final, cast
 import msgspec
 
 from queue_core.errors import InvalidArgument
-from queue_core.message import Scalar, Value
-from queue_core.typed_text import JSON, Dialect, restored, separated
+from queue_core.message.message import Scalar, Value
+from queue_core.message.typed_text import JSON, Dialect, restored, separated
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,22 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from queue_core.consumers import Entry
-from queue_core.cursor import Cursor
-from queue_core.dedup import id_of
+from queue_core.commit.queue_log import Log
+from queue_core.commit.unit import (
+    OutboxRecord,
+    PacketRecord,
+    Publisher,
+    Record,
+    RetainedRecord,
+    Unit,
+    WillRecord,
+)
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.intervals import Intervals
 from queue_core.errors import CoreError, InvalidArgument
-from queue_core.intervals import Intervals
-from queue_core.log import Log
-from queue_core.message import utc
+from queue_core.message.message import utc
+from queue_core.queues.deduplication import id_of
 from queue_core.store.marks import Mark
 from queue_core.store.rows import (
     Run,
@@ -30,15 +39,6 @@ from queue_core.store.rows import (
     run_of,
 )
 from queue_core.store.segments import SegmentBook
-from queue_core.units import (
-    OutboxRecord,
-    PacketRecord,
-    Publisher,
-    Record,
-    RetainedRecord,
-    Unit,
-    WillRecord,
-)
 
 log = logging.getLogger(__name__)
 

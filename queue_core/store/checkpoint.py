@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 
 import asyncpg
 
-from queue_core.dedup import Window
-from queue_core.delays import delays_of
-from queue_core.message import utc
-from queue_core.queues import ClassicQueue
-from queue_core.settled import Settled
+from queue_core.commit.unit import PacketRecord
+from queue_core.delivery.delayed import delays_of
+from queue_core.delivery.settled import Settled
+from queue_core.message.message import utc
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.deduplication import Window
+from queue_core.queues.stream import StreamQueue
 from queue_core.store import statements
 from queue_core.store.stored import QueueStore
-from queue_core.streams import StreamQueue
-from queue_core.units import PacketRecord
 
 
 class Checkpoint:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
-from queue_core.consumers import Entry, Position
-from queue_core.cursor import Cursor
+from queue_core.commit.unit import Unit
+from queue_core.delivery.consumer import Entry, Position
+from queue_core.delivery.cursor import Cursor
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
-from queue_core.message import Message
-from queue_core.queues import Appends, ClassicQueue
-from queue_core.specs import QueueSpec
+from queue_core.message.message import Message
+from queue_core.queues.competing import Appends, ClassicQueue
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
 from queue_core.store.fence import Fence, condition
 from queue_core.store.ownership import AWAY
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import parse_multirange
 from queue_core.store.rows import clean
-from queue_core.streams import StreamQueue
-from queue_core.units import Unit
 
 if TYPE_CHECKING:
     from queue_core.vhost import Vhost

@@ -19,20 +19,20 @@ import asyncpg
 import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
-from queue_core.consumers import UNLIMITED, Consumer
-from queue_core.cursor import Cursor
+from queue_core.delivery.consumer import UNLIMITED, Consumer
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.intervals import Intervals
 from queue_core.errors import InvalidArgument
-from queue_core.intervals import Intervals
-from queue_core.message import utc
-from queue_core.queues import ClassicQueue
+from queue_core.message.message import utc
+from queue_core.queues.competing import ClassicQueue
+from queue_core.sessions.subscription import is_own
 from queue_core.store.arguments import stored
 from queue_core.store.complaints import Complaints
 from queue_core.store.fence import Fence, fenced
 from queue_core.store.rows import clean
-from queue_core.subscriptions import is_own
 
 if TYPE_CHECKING:
-    from queue_core.streams import StreamQueue
+    from queue_core.queues.stream import StreamQueue
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from queue_core.counters import Counters
+from queue_core.delivery.orderly_end import end_lease
 from queue_core.errors import StoreUnavailable
-from queue_core.message import utc
-from queue_core.orderly_end import end_lease
+from queue_core.message.message import utc
 from queue_core.store import diagnosis
 from queue_core.store.checkpoint import Checkpoint
 from queue_core.store.cold import FENCE, transaction
@@ -48,9 +48,9 @@ from queue_core.store.witness import Witness
 from queue_core.store.writer import Writer
 
 if TYPE_CHECKING:
-    from queue_core.queues import ClassicQueue
-    from queue_core.sessions import Sessions
-    from queue_core.streams import StreamQueue
+    from queue_core.queues.competing import ClassicQueue
+    from queue_core.queues.stream import StreamQueue
+    from queue_core.sessions.sessions import Sessions
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

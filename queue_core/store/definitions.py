@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
-from queue_core.bindings import Binding, ExchangeRef
 from queue_core.errors import CoreError, InvalidArgument
-from queue_core.exchanges import ExchangeSpec
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import Binding, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store import schema
 from queue_core.store.arguments import declared, stored
 from queue_core.store.cold import insert_rows, transaction, unnested

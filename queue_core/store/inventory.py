@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
-from queue_core.accounts import Roll
-from queue_core.bindings import ExchangeRef
-from queue_core.queues import EphemeralQueue
+from queue_core.access.accounts import Roll
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.routing.bindings import ExchangeRef
 from queue_core.store.arguments import stored
 from queue_core.store.losses import SETBACK, Loss
 
 if TYPE_CHECKING:
-    from queue_core.sessions import Sessions
+    from queue_core.sessions.sessions import Sessions
     from queue_core.vhost import Vhost
 
 NAMED_OF_A_KIND: Final = 1000  # rows of howdah.loss; of the others there is a count

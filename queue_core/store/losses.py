@@ -16,10 +16,10 @@ from typing import Final
 
 import asyncpg
 
-from queue_core.queues import ClassicQueue
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.stream import StreamQueue
 from queue_core.store.marks import Extent
 from queue_core.store.recovery import Recovered
-from queue_core.streams import StreamQueue
 
 log = logging.getLogger(__name__)
 

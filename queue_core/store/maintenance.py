@@ -14,9 +14,10 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.commit.queue_log import Log
 from queue_core.counters import Counters
-from queue_core.log import Log
-from queue_core.queues import ClassicQueue
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.stream import StreamQueue
 from queue_core.store import statements
 from queue_core.store.complaints import Complaints
 from queue_core.store.consumer_notes import ConsumerNotes
@@ -25,7 +26,6 @@ from queue_core.store.rows import NARROW, RICH
 from queue_core.store.segments import Segment, SegmentBook
 from queue_core.store.stored import QueueStore
 from queue_core.store.writer import Writer
-from queue_core.streams import StreamQueue
 
 log = logging.getLogger(__name__)
 

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from queue_core.backpressure import wait_for_room
+from queue_core.commit.unit import OutboxRecord, Unit
 from queue_core.counters import Counters
+from queue_core.delivery.backpressure import wait_for_room
 from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
-from queue_core.specs import Overflow
+from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
+from queue_core.queues.spec import Overflow
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.writer import Writer
-from queue_core.units import OutboxRecord, Unit
 
 if TYPE_CHECKING:
-    from queue_core.retained import Retained
-    from queue_core.router import Route
+    from queue_core.commit.unit import Record
+    from queue_core.routing.router import Route
+    from queue_core.sessions.retained import Retained
     from queue_core.store.commands import Commands
-    from queue_core.units import Record
     from queue_core.vhost import Queue, Vhost
 
 log = logging.getLogger(__name__)

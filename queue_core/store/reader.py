@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from queue_core.consumers import Entry
+from queue_core.commit.queue_log import Log
 from queue_core.counters import Counters
-from queue_core.log import Log
-from queue_core.message import CANONICAL, Message, utc
+from queue_core.delivery.consumer import Entry
+from queue_core.message.message import CANONICAL, Message, utc
 from queue_core.store.complaints import Complaints
 from queue_core.store.ownership import AWAY
 from queue_core.store.rows import READ, Forms, entries_from_rows

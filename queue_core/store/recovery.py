@@ -12,9 +12,9 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.delivery.intervals import Intervals
+from queue_core.delivery.settled import Settled
 from queue_core.errors import StoreUnavailable
-from queue_core.intervals import Intervals
-from queue_core.settled import Settled
 from queue_core.store import statements
 from queue_core.store.segments import Segment
 

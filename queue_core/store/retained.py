@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql.expression import any_
 from sqlalchemy.types import Text
 
-from queue_core.message import utc
-from queue_core.retained import Kept, KeptTopic
+from queue_core.message.message import utc
+from queue_core.sessions.retained import Kept, KeptTopic
 from queue_core.store.cold import reading, transaction
 from queue_core.store.rows import Forms, message_from_row
 from queue_core.store.schema import retained

@@ -14,8 +14,8 @@ from uuid import UUID
 
 import msgspec
 
-from queue_core.consumers import Entry
-from queue_core.message import (
+from queue_core.delivery.consumer import Entry
+from queue_core.message.message import (
     CANONICAL,
     NO_PROPERTIES,
     AmendingForm,
@@ -26,7 +26,7 @@ from queue_core.message import (
     Value,
     utc,
 )
-from queue_core.typed_text import text_of
+from queue_core.message.typed_text import text_of
 
 # What every row has.
 NARROW: Final = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from queue_core.log import Log
+from queue_core.commit.queue_log import Log
 
 
 @dataclass(slots=True)

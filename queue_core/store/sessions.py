@@ -1,6 +1,6 @@
 """Sessions, subscriptions and packets in flight as tables, and the whole of it put together.
 
-Implements the port that `queue_core.session` names.
+Implements the port that `queue_core.sessions.session` names.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql.expression import any_
 from sqlalchemy.types import BigInteger, Text
 
-from queue_core.agenda import Agenda
-from queue_core.leftovers import Later
-from queue_core.message import utc
-from queue_core.retained import Retained
-from queue_core.session import SessionSettings, SessionState
-from queue_core.sessions import Sessions
+from queue_core.commit.unit import PacketRecord
+from queue_core.message.message import utc
+from queue_core.sessions.orphan_queues import Later
+from queue_core.sessions.retained import Retained
+from queue_core.sessions.session import SessionSettings, SessionState
+from queue_core.sessions.sessions import Sessions
+from queue_core.sessions.subscription import SHARE_PREFIX, STORED_PREFIX, Subscription
+from queue_core.sessions.wills import MayPublish, Wills
 from queue_core.store.cold import insert_rows, reading, transaction, unnested
 from queue_core.store.gathering import Gathering
 from queue_core.store.retained import RetainedTable
 from queue_core.store.rows import Forms
 from queue_core.store.schema import Timestamp, packet, queue, session, subscription
 from queue_core.store.wills import WillTable
-from queue_core.subscriptions import SHARE_PREFIX, STORED_PREFIX, Subscription
-from queue_core.units import PacketRecord
-from queue_core.wills import MayPublish, Wills
+from queue_core.timers import Agenda
 
 if TYPE_CHECKING:
     from queue_core.vhost import Vhost

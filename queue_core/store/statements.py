@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from queue_core.message import utc
+from queue_core.message.message import utc
 from queue_core.store.fence import Passage, condition, fenced
 from queue_core.store.rows import COLUMN_TYPES, NARROW, RICH, clean
 from queue_core.store.segments import Segment

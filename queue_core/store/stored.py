@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from queue_core.consumers import Entry
-from queue_core.dedup import Window
-from queue_core.delays import Delay, restore
-from queue_core.exchange_memory import stored_memory_class
-from queue_core.intervals import Intervals
-from queue_core.log import Log
-from queue_core.priorities import PriorityReady
-from queue_core.queues import ClassicQueue
-from queue_core.seen_keys import Present, PresentKeys
-from queue_core.settled import Settled
-from queue_core.specs import QueueKind, QueueSpec
+from queue_core.commit.queue_log import Log
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.delayed import Delay, restore
+from queue_core.delivery.intervals import Intervals
+from queue_core.delivery.ready_by_priority import PriorityReady
+from queue_core.delivery.settled import Settled
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.deduplication import Window
+from queue_core.queues.deduplication_records import Present, PresentKeys
+from queue_core.queues.exchange_memory import stored_memory_class
+from queue_core.queues.spec import QueueKind, QueueSpec
+from queue_core.queues.stream import StreamQueue
 from queue_core.store.definitions import DefinitionStore
 from queue_core.store.losses import TORN, Loss, note_losses
 from queue_core.store.reader import Reader
 from queue_core.store.recovery import PAGE_ROWS, Recovered
-from queue_core.streams import StreamQueue
 
 if TYPE_CHECKING:
     from queue_core.vhost import Queue, Vhost

@@ -30,9 +30,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queue_core.accounts import DEFAULT_VHOST, Permission, Roll, TopicPermission, User
+from queue_core.access.accounts import DEFAULT_VHOST, Permission, Roll, TopicPermission, User
+from queue_core.access.scram import Verifier
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
-from queue_core.scram import Verifier
 from queue_core.store.schema import permission, secret, topic_permission, user
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queue_core.errors import InvalidArgument, NameReserved, QueueNotEmpty, VhostNotFound
-from queue_core.specs import is_storable
+from queue_core.queues.spec import is_storable
+from queue_core.sessions.subscription import MEMORY_PREFIXES
 from queue_core.store.cold import reading, transaction
 from queue_core.store.schema import queue, vhost
-from queue_core.subscriptions import MEMORY_PREFIXES
 
 LONGEST_NAME: Final = 255  # bytes: what AMQP 0.9.1 can say
 DEFAULT: Final = "/"

@@ -12,16 +12,16 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import Text
 
-from queue_core.accounts import ANONYMOUS_NAME
-from queue_core.auth import Identity
+from queue_core.access.accounts import ANONYMOUS_NAME
+from queue_core.access.auth import Identity
 from queue_core.errors import InvalidArgument
-from queue_core.message import Message, utc
-from queue_core.session import ClientKey, given_id
+from queue_core.message.message import Message, utc
+from queue_core.sessions.session import ClientKey, given_id
+from queue_core.sessions.wills import Will
 from queue_core.store.cold import insert_rows, reading, transaction, unnested
 from queue_core.store.gathering import Gathering
 from queue_core.store.rows import Forms, content_values, message_from_row
 from queue_core.store.schema import Timestamp, will
-from queue_core.wills import Will
 
 
 class WillTable:

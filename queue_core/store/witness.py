@@ -14,8 +14,8 @@ from pathlib import Path
 
 import asyncpg
 
-from queue_core.intervals import Intervals
-from queue_core.specs import QueueKind
+from queue_core.delivery.intervals import Intervals
+from queue_core.queues.spec import QueueKind
 from queue_core.store.definitions import StoredQueue
 from queue_core.store.fence import Fence
 from queue_core.store.losses import Loss, missing_commits, note_losses, skipped

@@ -17,8 +17,10 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.commit.transaction import Waiter
+from queue_core.commit.unit import Record, Unit
 from queue_core.counters import Counters
-from queue_core.cursor import Cursor
+from queue_core.delivery.cursor import Cursor
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store import statements
 from queue_core.store.batch import Batch
@@ -27,8 +29,6 @@ from queue_core.store.fence import Fence, fenced, is_fenced
 from queue_core.store.marks import is_committed
 from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
 from queue_core.store.segments import NoSegment, Segment, SegmentBook
-from queue_core.transactions import Waiter
-from queue_core.units import Record, Unit
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
 from spark_etl.checkpoints import Ledger
 from spark_etl.database import connected

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
 from spark_etl.connection import jdbc_options
 from spark_etl.errors import EtlError

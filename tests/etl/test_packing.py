@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from spark_etl import batch_writer
 from spark_etl.errors import EtlError
 from spark_etl.export import ExportSettings, export, read_export

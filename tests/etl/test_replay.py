@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from spark_etl.errors import EtlError
 from spark_etl.export import ExportSettings, export
 from spark_etl.replay import Pace, ReplaySettings, plan_replay, replay

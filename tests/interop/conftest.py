@@ -10,8 +10,8 @@ from typing import Any
 import pika
 import pytest
 
-from queue_core.passwords import hash_password
-from queue_core.scram import Verifier
+from queue_core.access.passwords import hash_password
+from queue_core.access.scram import Verifier
 from tests import certificates
 from tests.gateway_process import GatewayProcess, running
 from tests.interop.amqp10_client import Connections

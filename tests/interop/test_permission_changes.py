@@ -24,7 +24,7 @@ from protocols.mqtt.packets import (
     Unsubscribe,
 )
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
-from queue_core.passwords import hash_password
+from queue_core.access.passwords import hash_password
 from queue_core.store.rights import Confirmation, confirmed_on
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (

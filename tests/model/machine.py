@@ -18,8 +18,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from queue_core import cursor, handing_out, priorities, ready
-from queue_core.message import CANONICAL, Properties
+from queue_core.delivery import cursor, ready
+from queue_core.delivery import dispatch as handing_out
+from queue_core.delivery import ready_by_priority as priorities
+from queue_core.message.message import CANONICAL, Properties
 from queue_core.store import batch, writer
 from queue_core.store.segments import SegmentLimits
 from tests.store.managers import BRISK, PATIENCE, House

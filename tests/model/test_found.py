@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from queue_core.agenda import SLACK, Agenda
-from queue_core.consumers import Position
+from queue_core.delivery.consumer import Position
 from queue_core.errors import QueueFull
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published, Verdict
 from queue_core.store import writer
 from queue_core.store.operations import Operations, connect
+from queue_core.timers import SLACK, Agenda
 from tests.store.managers import KINDS, PATIENCE, House, bodies, declare
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import QueueFull
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import (
     ACCEPTED,
     FAILED,
@@ -24,7 +24,7 @@ from queue_core.outcomes import (
     Published,
     Verdict,
 )
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_queue import Item, PlainQueue
 from tests.store.managers import Inbox

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Position
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Position
 from queue_core.errors import InvalidArgument, ResourceLocked
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
 from queue_core.store.segments import SegmentLimits
-from queue_core.streams import StreamQueue
 from tests.model.machine import Machine, examine, in_time, make_tight
 from tests.model.plain_stream import Group, PlainStream, Reading
 from tests.store.managers import BRISK, Inbox

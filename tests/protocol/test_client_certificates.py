@@ -11,7 +11,7 @@ import pytest
 from gateway.config import CERTIFICATE_NAMES, Listener, Tls
 from gateway.handshakes import TlsCounters
 from gateway.listeners import open_listener
-from queue_core.auth import Peer
+from queue_core.access.auth import Peer
 from tests import certificates
 
 

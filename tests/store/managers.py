@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import asyncpg
 
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings
-from queue_core.message import Form, Message
+from queue_core.message.message import Form, Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
-from queue_core.queues import ClassicQueue
-from queue_core.specs import QueueSpec
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
 from queue_core.store.segments import SegmentLimits
-from queue_core.streams import StreamQueue
 from queue_core.vhost import Queue, Vhost
 
 PATIENCE = 20.0

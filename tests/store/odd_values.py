@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 
 _random = Random(7)
 

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from queue_core.auth import Identity
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.access.auth import Identity
+from queue_core.commit.transaction import Waiter
+from queue_core.commit.unit import Record
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.session import Session, SessionSettings
-from queue_core.transactions import Waiter
-from queue_core.units import Record
+from queue_core.sessions.session import Session, SessionSettings
 from queue_core.vhost import Vhost
 
 ANONYMOUS = Identity("anonymous", is_anonymous=True, is_built_in=True)

@@ -13,8 +13,8 @@ import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
 from gateway.postgres_binaries import find_binaries
-from queue_core.consumers import Position
-from queue_core.message import Message
+from queue_core.delivery.consumer import Position
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
 from tests.postgres import chosen_bin_dir, execute, fetch_value
 from tests.store.managers import BRISK, House, bodies

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queue_core.errors import CoreError, NameReserved, QueueNotFound, StoreUnavailable
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from tests.store.sessions import world
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from queue_core.errors import CoreError
 from queue_core.manager import Manager
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.store import session_probe
 from queue_core.store.fence import FENCE_LOCK, FENCED, Fence, fenced
 from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from queue_core.message import NO_PROPERTIES, Message, Properties
+from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, Outcome, Verdict
 from queue_core.store import writer as writer_module
 from tests.store.managers import House

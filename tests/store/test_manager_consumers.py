@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from queue_core.consumers import ConsumerSpec, SharedCredit
+from queue_core.delivery.consumer import ConsumerSpec, SharedCredit
 from queue_core.errors import InvalidArgument, ResourceLocked
 from queue_core.outcomes import (
     ACCEPTED,

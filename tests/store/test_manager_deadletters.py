@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Death, Message
+from queue_core.message.message import Death, Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED
+from queue_core.routing.exchanges import ExchangeSpec
 from tests.store.managers import House, bodies
 
 TO_DEAD = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from queue_core.bindings import ExchangeRef
 from queue_core.errors import InvalidArgument, QueueFull
-from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Message, Properties, Value
+from queue_core.message.message import Message, Properties, Value
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Published
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
 from tests.store.managers import KINDS, House, Told, bodies, declare, drained
 
 HEADER = "x-deduplication-header"

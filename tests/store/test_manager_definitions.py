@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from queue_core.bindings import BindingLimits, ExchangeRef
 from queue_core.errors import (
     CoreError,
     ExchangeNotFound,
@@ -25,13 +24,14 @@ from queue_core.errors import (
     ResourceLocked,
     VhostNotFound,
 )
-from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Message, Properties, Scalar
+from queue_core.message.message import Message, Properties, Scalar
+from queue_core.message.typed_text import text_of
 from queue_core.outcomes import Published
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import BindingLimits, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store.definitions import DefinitionStore
 from queue_core.store.vhosts import Vhosts
-from queue_core.typed_text import text_of
 from tests.store.managers import House, bodies
 
 

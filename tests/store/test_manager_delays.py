@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from queue_core.consumers import Position
-from queue_core.message import Message
+from queue_core.delivery.consumer import Position
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from tests.store.managers import KINDS, House, bodies, declare
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from queue_core.bindings import ExchangeRef
 from queue_core.errors import InvalidArgument, NameReserved, QueueFull, QueueNotFound
-from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import REJECTED, Published
-from queue_core.recent_messages import MOST_OF_ONE_BYTES
-from queue_core.specs import QueueSpec
+from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store.vhosts import Vhosts
 from tests.store.managers import House, Told, bodies, drained
 

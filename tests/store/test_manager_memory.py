@@ -11,11 +11,11 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from queue_core import queues
-from queue_core.message import Message, Properties
+from queue_core.delivery.filtered_view import LOOK_AHEAD
+from queue_core.delivery.ready import LEAST
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
-from queue_core.ready import LEAST
-from queue_core.selection import LOOK_AHEAD
+from queue_core.queues import competing as queues
 from queue_core.store import reader
 from tests.store.managers import House
 

@@ -12,11 +12,11 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from queue_core.consumers import Entry
-from queue_core.log import Log
-from queue_core.message import Message
+from queue_core.commit.queue_log import Log
+from queue_core.delivery.consumer import Entry
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.store import diagnosis
 from tests.store.managers import BRISK, PATIENCE, House, bodies, drained, eventually
 

@@ -7,9 +7,8 @@ import asyncio
 
 import pytest
 
-from queue_core.dedup import Window
 from queue_core.errors import QueueNotFound
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import (
     ACCEPTED,
     FAILED,
@@ -19,6 +18,7 @@ from queue_core.outcomes import (
     Published,
     Verdict,
 )
+from queue_core.queues.deduplication import Window
 from tests.store.managers import KINDS, House, Told, bodies, declare
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, Outcome, Verdict
 from queue_core.store import statements
 from queue_core.store import writer as writer_module

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import asyncpg
 import pytest
 
-from queue_core.consumers import Position
+from queue_core.delivery.consumer import Position
 from queue_core.errors import CoreError, InvalidArgument, NotSupported, ResourceLocked
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
-from queue_core.streams import StreamQueue
+from queue_core.queues.stream import StreamQueue
 from tests.store.managers import House, bodies
 
 FIRST = Position(name="first")

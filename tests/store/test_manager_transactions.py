@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queue_core.errors import InvalidArgument, QueueFull
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from tests.store.managers import House, bodies
 

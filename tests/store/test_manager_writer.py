@@ -10,8 +10,9 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from queue_core.commit.unit import RetainedRecord
 from queue_core.errors import InvalidArgument
-from queue_core.message import NO_PROPERTIES, Message, Properties
+from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store import diagnosis, operations, writer
 from queue_core.store.fence import FENCE_LOCK
@@ -19,7 +20,6 @@ from queue_core.store.findings import Level
 from queue_core.store.keepalive import socket_of
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.writer import MOST_UNITS
-from queue_core.units import RetainedRecord
 from tests.store.managers import House, Told, bodies
 
 

@@ -20,16 +20,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from queue_core.consumers import ConsumerSpec, Entry, Position
+from queue_core.delivery.consumer import ConsumerSpec, Entry, Position
 from queue_core.errors import CoreError
-from queue_core.exchanges import ExchangeSpec
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Outcome, Published, Verdict
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.sessions.subscription import Subscription
 from queue_core.store import writer
 from queue_core.store.rows import plain
-from queue_core.streams import StreamQueue
-from queue_core.subscriptions import Subscription
 from tests.store.managers import House, Inbox, Told
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
 from tests.store.sessions import ANONYMOUS, Owner

@@ -10,10 +10,10 @@ from math import inf
 import asyncpg
 import pytest
 
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.message import Message, Properties
+from queue_core.commit.unit import RetainedRecord
+from queue_core.message.message import Message, Properties
 from queue_core.outcomes import REJECTED, Outcome, Verdict
-from queue_core.units import RetainedRecord
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.store.managers import House, Told, bodies
 from tests.store.test_manager_outbox import outcome
 

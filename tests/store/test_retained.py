@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from queue_core.errors import LimitExceeded
-from queue_core.message import Message, Properties
-from queue_core.retained import LARGEST_CACHED, PAGE_TOPICS, Kept, RetainedSettings
-from queue_core.session import SessionSettings
+from queue_core.message.message import Message, Properties
+from queue_core.sessions.retained import LARGEST_CACHED, PAGE_TOPICS, Kept, RetainedSettings
+from queue_core.sessions.session import SessionSettings
 from tests.store.sessions import Clock, World, world
 
 

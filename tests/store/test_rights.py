@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from queue_core.accounts import EVERYTHING, TopicPermission
-from queue_core.auth import Action, Identity, Resource
+from queue_core.access.accounts import EVERYTHING, TopicPermission
+from queue_core.access.auth import Action, Identity, Resource
 from queue_core.store.ownership import LOCK
 from queue_core.store.rights import Confirmation, confirmed
 from queue_core.store.users import StoredRoll, Users

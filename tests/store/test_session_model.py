@@ -9,12 +9,12 @@ from random import Random
 import asyncpg
 import pytest
 
-from queue_core.consumers import ConsumerSpec
-from queue_core.message import Message
-from queue_core.session import Session
-from queue_core.sessions import KEEP
-from queue_core.specs import QueueSpec
-from queue_core.subscriptions import Subscription
+from queue_core.delivery.consumer import ConsumerSpec
+from queue_core.message.message import Message
+from queue_core.queues.spec import QueueSpec
+from queue_core.sessions.session import Session
+from queue_core.sessions.sessions import KEEP
+from queue_core.sessions.subscription import Subscription
 from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
 
 CLIENTS = ("ada", "bob", "eve")

@@ -13,10 +13,10 @@ from queue_core.errors import (
     LimitExceeded,
     SessionNotFound,
 )
-from queue_core.packets import PacketState
-from queue_core.session import SessionSettings
-from queue_core.specs import Overflow
-from queue_core.subscriptions import Subscription
+from queue_core.queues.spec import Overflow
+from queue_core.sessions.inflight import PacketState
+from queue_core.sessions.session import SessionSettings
+from queue_core.sessions.subscription import Subscription
 from tests.store.sessions import Clock, Inbox, Owner, world
 
 ONE = Subscription("plant/+/temp", qos=1)

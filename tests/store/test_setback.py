@@ -12,15 +12,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.message import Message
+from queue_core.commit.transaction import Waiter
+from queue_core.commit.unit import Record
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.session import Session
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
+from queue_core.sessions.session import Session
+from queue_core.sessions.subscription import Subscription
 from queue_core.store.fence import fenced
 from queue_core.store.ownership import Setback
-from queue_core.subscriptions import Subscription
-from queue_core.transactions import Waiter
-from queue_core.units import Record
 from tests.store.managers import House, bodies
 from tests.store.sessions import ANONYMOUS, Owner
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from queue_core.topics import filter_tokens, pattern_tokens
+from queue_core.routing.topics import filter_tokens, pattern_tokens
 from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment, settle
 

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.topics import dotted, slashed
+from queue_core.routing.topics import dotted, slashed
 from tests.postgres import execute
 from tests.store.seed import make_queue
 

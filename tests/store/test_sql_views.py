@@ -9,7 +9,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from queue_core.message import Death, count_death
+from queue_core.message.message import Death, count_death
 from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment, settle
 

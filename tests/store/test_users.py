@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from queue_core.accounts import Permission, TopicPermission, UserAuth
-from queue_core.auth import Action, Credentials, Peer, Resource
+from queue_core.access.accounts import Permission, TopicPermission, UserAuth
+from queue_core.access.auth import Action, Credentials, Peer, Resource
+from queue_core.access.login import Challenge, Proven
+from queue_core.access.passwords import hash_password
+from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
-from queue_core.logins import Challenge, Proven
-from queue_core.passwords import hash_password
-from queue_core.scram import Verifier
 from queue_core.store.migration import upgrade
 from queue_core.store.users import StoredRoll, Users
 from tests.scram_client import ScramClient

@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Position
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Position
 from queue_core.errors import CoreError
 from queue_core.manager import Manager
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.store import preflight
 from queue_core.store.migration import current_version, downgrade, upgrade
 from tests.postgres_versions import VERSIONS, NotToBeHad, binaries_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from queue_core.auth import Identity
-from queue_core.message import Message, Properties
-from queue_core.session import Session
-from queue_core.specs import QueueSpec
-from queue_core.subscriptions import Subscription
-from queue_core.wills import LARGEST_IN_MEMORY
+from queue_core.access.auth import Identity
+from queue_core.message.message import Message, Properties
+from queue_core.queues.spec import QueueSpec
+from queue_core.sessions.session import Session
+from queue_core.sessions.subscription import Subscription
+from queue_core.sessions.wills import LARGEST_IN_MEMORY
 from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
-from queue_core.specs import QueueSpec
+from queue_core.queues.spec import QueueSpec
 from queue_core.store import cold, complaints, writer
 from tests.store.managers import House, Told, bodies
 

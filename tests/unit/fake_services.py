@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from queue_core.agenda import Agenda
-from queue_core.auth import Action, Auth, Authenticator, Identity, Resource
-from queue_core.consumers import Entry
+from queue_core.access.auth import Action, Auth, Authenticator, Identity, Resource
+from queue_core.commit.queue_log import Log
+from queue_core.commit.unit import Unit
 from queue_core.counters import Counters
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, VhostNotFound
-from queue_core.house import House
-from queue_core.log import Log
-from queue_core.memory import Memory
-from queue_core.queues import ClassicQueue
-from queue_core.ready import Budget
-from queue_core.specs import QueueSpec
-from queue_core.units import Unit
+from queue_core.memory_account import Memory
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.context import House
+from queue_core.queues.spec import QueueSpec
+from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
 
 

@@ -152,7 +152,7 @@ def test_no_name_that_a_peer_chose_hides_where_it_came_from(name: str, count: in
     stream = io.StringIO()
     set_up_logging("info", "text", stream)
     for _ in range(count):
-        logging.getLogger("queue_core.auth").warning(
+        logging.getLogger("queue_core.access.auth").warning(
             "login of '%s' from %s refused: %s (client '%s')", name, "192.0.2.7", "wrong", "c"
         )
     handler = logging.getLogger().handlers[0]

@@ -33,7 +33,7 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.settings import Settings
 from protocols.read_gate import UNREAD
-from queue_core.consumers import Consumer
+from queue_core.delivery.consumer import Consumer
 from tests.protocol.amqp091.listener import Client, Listener, listening
 from tests.unit.amqp091.conversation import published
 
@@ -106,7 +106,7 @@ async def test_a_publisher_is_held_while_the_database_is_behind() -> None:
 async def test_a_publisher_rests_for_a_moment_while_its_queue_grows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("queue_core.queues.CROWD", 300)
+    monkeypatch.setattr("queue_core.queues.competing.CROWD", 300)
     async with listening() as listener:
         client = await (await listener.client()).open()
         client.send(QueueDeclare(0, "q"), ConfirmSelect())

@@ -24,9 +24,9 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
-from queue_core.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.access.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.logins import Begin, Challenge, Continue, Login
 from tests.unit.fake_services import FakeServices
 
 PLAIN_PROPERTIES = encode_properties({})

@@ -26,7 +26,7 @@ from protocols.amqp091.methods import (
     TxCommit,
     TxSelect,
 )
-from queue_core.cursor import WAY
+from queue_core.delivery.cursor import WAY
 from queue_core.errors import QueueNotFound
 from tests.unit.amqp091.conversation import Conversation, closes, published
 

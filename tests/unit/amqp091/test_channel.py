@@ -48,8 +48,8 @@ from protocols.amqp091.methods import (
 )
 from protocols.amqp091.properties import FORM
 from protocols.amqp091.settings import Settings
-from queue_core.auth import Action
-from queue_core.message import Message
+from queue_core.access.auth import Action
+from queue_core.message.message import Message
 from tests.unit.amqp091.conversation import (
     GREETING,
     PLAIN_PROPERTIES,

@@ -29,9 +29,9 @@ from protocols.amqp091.methods import (
 from protocols.amqp091.properties import FORM
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.tables import LongInt
-from queue_core.consumers import Position
+from queue_core.delivery.consumer import Position
 from queue_core.errors import InvalidArgument
-from queue_core.message import Death, Message
+from queue_core.message.message import Death, Message
 from tests.unit.amqp091.conversation import Conversation, anns_gateway, published
 
 NOW = 1_000_000.0

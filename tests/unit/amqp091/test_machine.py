@@ -41,7 +41,7 @@ from protocols.amqp091.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.unit.amqp091.conversation import (
     GREETING,
     Conversation,

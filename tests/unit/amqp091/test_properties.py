@@ -20,7 +20,7 @@ from protocols.amqp091.content import (
 )
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.properties import FORM, native_of
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 from tests.unit.amqp091.strategies import error_of, moments, short_text, tables
 
 contents = st.fixed_dictionaries(

@@ -9,7 +9,7 @@ from protocols.amqp10.machine import Machine
 from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.types import Described, UInt, decode
-from queue_core.auth import Identity, Peer
+from queue_core.access.auth import Identity, Peer
 from tests.protocol.amqp10.wire import BEGIN, OPEN, attach, frame
 from tests.unit.fake_services import FakeServices
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.amqp10.filters import ORIGINS, Filters
 from protocols.amqp10.properties import FORM
-from queue_core.message import Message
+from queue_core.message.message import Message
 
 SUBJECT = b"\x00\x53\x73\xc0\x07\x04\x40\x40\x40\xa1\x01s"
 

@@ -13,10 +13,10 @@ from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.sections import ANNOTATIONS
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.types import Described, Symbol, UInt, ULong, encode
-from queue_core.auth import Action
+from queue_core.access.auth import Action
 from queue_core.errors import StoreUnavailable
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.message import Message
+from queue_core.message.message import Message
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.protocol.amqp10.wire import (
     ATTACH,
     CLOSE,

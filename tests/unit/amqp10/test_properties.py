@@ -30,7 +30,7 @@ from protocols.amqp10.sections import (
     split,
 )
 from protocols.amqp10.types import Malformed, Symbol, UByte, UInt, ULong
-from queue_core.message import CANONICAL, Message, Properties
+from queue_core.message.message import CANONICAL, Message, Properties
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
 UID = UUID("12345678123456781234567812345678")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from protocols.amqp10.errors import Amqp10Error
 from protocols.amqp10.sasl import HEADER, Sasl, State, frame
 from protocols.amqp10.types import Described, Symbol, decode
+from queue_core.access.login import Begin, Continue
 from queue_core.errors import AccessRefused
-from queue_core.logins import Begin, Continue
 
 INIT = HEADER + frame(0x41, [Symbol("PLAIN"), b"\0guest\0secret"])
 

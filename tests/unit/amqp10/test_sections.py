@@ -36,7 +36,7 @@ from protocols.amqp10.types import (
     encode,
     skip,
 )
-from queue_core.message import Death, Message
+from queue_core.message.message import Death, Message
 
 PROPS = section(PROPERTIES, ["id", b"guest", None, "subject"])
 APPS = section(APPLICATION_PROPERTIES, {"a": 1, "b": UInt(7)})

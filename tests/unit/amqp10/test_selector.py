@@ -16,7 +16,7 @@ from protocols.amqp10.selector import (
     SelectorError,
     compile_selector,
 )
-from queue_core.message import Message, Properties
+from queue_core.message.message import Message, Properties
 
 FACTS: dict[str, Any] = {
     "colour": "red",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10.types import Described, Symbol, UInt, ULong, encode
-from queue_core.auth import Action
-from queue_core.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.specs import QueueSpec
+from queue_core.access.auth import Action
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.vhost import Queue
 from tests.protocol.amqp10.wire import ATTACH, DETACH, frame
 from tests.unit.amqp10.conversation import Conversation, Performative, of

@@ -13,7 +13,7 @@ import pytest
 from protocols.amqp10 import lifetimes
 from protocols.amqp10.lifetimes import nodes_of
 from protocols.amqp10.types import Described, Symbol, UInt, ULong
-from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.access.auth import Action, Auth, Identity, Resource
 from tests.protocol.amqp10.wire import (
     ATTACH,
     BEGIN,

@@ -18,11 +18,11 @@ from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, SURVEYED_AT_ONCE, Gateway
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.mqtt.counters import MqttCounters
-from queue_core.auth import AuthCounters
+from queue_core.access.auth import AuthCounters
 from queue_core.counters import Counters
 from queue_core.manager import Manager
-from queue_core.memory import Memory, MemoryCounters
-from queue_core.specs import QueueKind, QueueSpec
+from queue_core.memory_account import Memory, MemoryCounters
+from queue_core.queues.spec import QueueKind, QueueSpec
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from protocols.amqp091 import properties as amqp091
 from protocols.amqp10 import properties as amqp10
 from protocols.amqp10.to_canonical import VALUE_TYPE
 from protocols.mqtt.frames import frame_0, property_octets
-from queue_core.conversion import MEANING
-from queue_core.message import Properties
+from queue_core.message.conversion import MEANING
+from queue_core.message.message import Properties
 
 UID = UUID("12345678-1234-5678-1234-567812345678")
 URN = f"urn:uuid:{UID}"

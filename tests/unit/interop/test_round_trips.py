@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.message_files.protocols import PROTOCOLS
-from queue_core.message import Message
-from queue_core.typed_text import READERS
+from queue_core.message.message import Message
+from queue_core.message.typed_text import READERS
 from tests.unit.interop.strategies import MESSAGES, TEXTS, Document
 
 TRIPS = [

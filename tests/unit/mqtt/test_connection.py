@@ -15,7 +15,7 @@ from protocols.mqtt.settings import Settings
 from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.websocket_codec import Opcode, masked
 from protocols.read_gate import BUSY
-from queue_core.memory import Memory
+from queue_core.memory_account import Memory
 
 UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -11,11 +11,11 @@ from protocols.mqtt import fan_out
 from protocols.mqtt.encoder import encode
 from protocols.mqtt.fan_out import SLICE, WIDE, FanOut
 from protocols.mqtt.packets import Publish, Version
-from queue_core import queues
-from queue_core.backpressure import Backpressure
-from queue_core.message import Message
-from queue_core.queues import EphemeralQueue
-from queue_core.router import Match
+from queue_core.delivery.backpressure import Backpressure
+from queue_core.message.message import Message
+from queue_core.queues import competing as queues
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.routing.router import Match
 from tests.unit.mqtt.test_runs import TOPICS, Stage
 from tests.unit.protocols.fake_transport import turns
 

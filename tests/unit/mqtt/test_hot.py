@@ -35,10 +35,10 @@ from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.reasons import MqttError, ReasonCode
 from protocols.mqtt.runs import find_run
 from protocols.mqtt.settings import Settings
-from queue_core.auth import Auth, Identity
-from queue_core.message import Message
+from queue_core.access.auth import Auth, Identity
+from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.router import Match, Router
+from queue_core.routing.router import Match, Router
 from tests.unit.mqtt.fake_connection import Link
 from tests.unit.mqtt.vectors import VECTORS
 

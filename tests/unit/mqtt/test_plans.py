@@ -6,8 +6,8 @@ import pytest
 
 from protocols.mqtt.delivering import RETAINED, Plan, plan_of
 from protocols.mqtt.properties import MQTT5, native_of
-from queue_core.message import Message
-from queue_core.subscriptions import Subscription
+from queue_core.message.message import Message
+from queue_core.sessions.subscription import Subscription
 
 
 def message(qos: int = 2, *, retain: bool = False, publisher: str = "other") -> Message:

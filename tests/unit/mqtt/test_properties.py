@@ -27,7 +27,7 @@ from protocols.mqtt.property_set import (
     encode_property_bytes,
 )
 from protocols.mqtt.reasons import MqttError
-from queue_core.message import Death, Message, Properties
+from queue_core.message.message import Death, Message, Properties
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

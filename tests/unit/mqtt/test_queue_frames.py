@@ -19,10 +19,10 @@ from protocols.mqtt.properties import MQTT3, MQTT5
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
 from protocols.mqtt.queue_sink import QueueSink
 from protocols.mqtt.sinks import SharedSink, StoredSink
-from queue_core.cursor import UNDELIVERED
+from queue_core.delivery.cursor import UNDELIVERED
 from queue_core.errors import QueueNotFound
-from queue_core.message import Death, Message
-from queue_core.subscriptions import Subscription
+from queue_core.message.message import Death, Message
+from queue_core.sessions.subscription import Subscription
 
 SAID = encode_property_bytes(PropertySet(content_type="a/b", user=(("n", "1"),)))
 MESSAGES = [

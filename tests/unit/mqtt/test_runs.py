@@ -22,15 +22,15 @@ from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.publishing import Publishing
 from protocols.mqtt.runs import find_run
 from protocols.mqtt.settings import Settings
-from queue_core.agenda import Agenda
-from queue_core.auth import Auth, Identity
-from queue_core.consumers import ConsumerSpec
+from queue_core.access.auth import Auth, Identity
 from queue_core.counters import Counters
-from queue_core.house import House
-from queue_core.queues import EphemeralQueue
-from queue_core.ready import Budget
-from queue_core.specs import QueueSpec
-from queue_core.subscriptions import Subscription
+from queue_core.delivery.consumer import ConsumerSpec
+from queue_core.delivery.ready import Budget
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.context import House
+from queue_core.queues.spec import QueueSpec
+from queue_core.sessions.subscription import Subscription
+from queue_core.timers import Agenda
 from queue_core.vhost import Vhost
 from tests.unit.mqtt.fake_connection import Link, Session
 

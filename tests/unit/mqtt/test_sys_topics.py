@@ -11,7 +11,7 @@ import pytest
 from protocols.mqtt.retained_sending import RetainedSending
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
-from queue_core.subscriptions import Subscription
+from queue_core.sessions.subscription import Subscription
 
 
 def broker() -> Any:

@@ -22,7 +22,7 @@ from protocols.mqtt.packets import (
     Will,
 )
 from protocols.mqtt.websocket_codec import UpgradeRefused, answer_upgrade
-from queue_core.auth import Auth, Credentials, Identity, NotChecked, Peer
+from queue_core.access.auth import Auth, Credentials, Identity, NotChecked, Peer
 from queue_core.errors import AccessRefused
 from tests.unit.fake_services import Everything
 from tests.unit.mqtt.test_websocket_codec import REQUEST, anybody

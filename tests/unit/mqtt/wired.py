@@ -17,9 +17,9 @@ from protocols.mqtt.encoder import encode
 from protocols.mqtt.packets import ConnAck, Connect, Packet, Publish, Version
 from protocols.mqtt.property_set import PropertySet
 from protocols.mqtt.settings import Settings
-from queue_core.auth import ANONYMOUS, Auth, Credentials, Identity, Peer
+from queue_core.access.auth import ANONYMOUS, Auth, Credentials, Identity, Peer
 from queue_core.counters import Counters
-from queue_core.memory import Memory
+from queue_core.memory_account import Memory
 from queue_core.scheduler import scheduler
 from queue_core.vhost import Vhost
 from tests.unit.fake_services import Everything

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queue_core.backpressure import Backpressure
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.counters import Counters
-from queue_core.cursor import Cursor
+from queue_core.delivery.backpressure import Backpressure
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.ready import Budget, FifoReady, Ready
+from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.errors import CoreError
-from queue_core.message import Message
-from queue_core.priorities import PriorityReady
-from queue_core.ready import Budget, FifoReady, Ready
+from queue_core.message.message import Message
 
 PRIORITIES = 3
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-from queue_core.agenda import Agenda
-from queue_core.consumers import Entry
+from queue_core.commit.queue_log import Log
+from queue_core.commit.unit import PacketRecord, Unit
 from queue_core.counters import Counters
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, StoreUnavailable
-from queue_core.house import House
-from queue_core.log import Log
-from queue_core.message import Message
-from queue_core.queues import ClassicQueue
-from queue_core.ready import Budget
-from queue_core.retained import (
+from queue_core.message.message import Message
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.context import House
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.sessions.retained import (
     Kept,
     KeptTopic,
     Retained,
 )
-from queue_core.session import ClientKey, Session, SessionState
-from queue_core.sessions import Sessions
-from queue_core.specs import QueueSpec
-from queue_core.streams import StreamQueue
-from queue_core.subscriptions import Subscription
-from queue_core.units import PacketRecord, Unit
+from queue_core.sessions.session import ClientKey, Session, SessionState
+from queue_core.sessions.sessions import Sessions
+from queue_core.sessions.subscription import Subscription
+from queue_core.sessions.wills import Will, Wills
+from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
-from queue_core.wills import Will, Wills
 from tests.unit.fake_services import FakeKeeper
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from queue_core import passwords as passwords_module
-from queue_core.accounts import (
+from queue_core.access import passwords as passwords_module
+from queue_core.access.accounts import (
     EVERYTHING,
     Permission,
     Roll,
@@ -18,7 +18,7 @@ from queue_core.accounts import (
     User,
     UserAuth,
 )
-from queue_core.auth import (
+from queue_core.access.auth import (
     UNKNOWN_HOST,
     Action,
     Auth,
@@ -28,9 +28,9 @@ from queue_core.auth import (
     Peer,
     Resource,
 )
+from queue_core.access.login_throttle import Throttle
+from queue_core.access.passwords import PasswordChecker, hash_password
 from queue_core.errors import AccessRefused, StoreUnavailable
-from queue_core.passwords import PasswordChecker, hash_password
-from queue_core.throttle import Throttle
 
 HERE = Peer("127.0.0.1", 40000)
 AWAY = Peer("192.0.2.7", 40000)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from queue_core.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
-from queue_core.auth import LONGEST_KEPT, Action, Auth, Credentials, Identity, Resource
+from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
+from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Credentials, Identity, Resource
+from queue_core.access.login_throttle import Throttle
+from queue_core.access.passwords import hash_password
 from queue_core.errors import AccessRefused
-from queue_core.message import CANONICAL, Properties, _decode_canonical
-from queue_core.passwords import hash_password
-from queue_core.throttle import Throttle
+from queue_core.message.message import CANONICAL, Properties, _decode_canonical
 from tests.unit.queue_core.test_auth import HERE, FakePolicy, auth_of, login
 
 LONG = "x" * 65_535

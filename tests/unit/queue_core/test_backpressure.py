@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from queue_core.agenda import Agenda
-from queue_core.backpressure import Backpressure, wait_for_room
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery
 from queue_core.counters import Counters
+from queue_core.delivery.backpressure import Backpressure, wait_for_room
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
+from queue_core.delivery.ready import Budget
 from queue_core.errors import ConsumerStalled, CoreError
-from queue_core.house import House
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.queues import EphemeralQueue
-from queue_core.ready import Budget
-from queue_core.specs import QueueSpec
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.context import House
+from queue_core.queues.spec import QueueSpec
+from queue_core.timers import Agenda
 from tests.unit.queue_core.session_world import World
 
 LIMIT, STALL = 4, 30.0

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from queue_core import bindings as bindings_module
-from queue_core.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef
 from queue_core.errors import LimitExceeded
-from queue_core.exchanges import ExchangeSpec
-from queue_core.router import Router
+from queue_core.routing import bindings as bindings_module
+from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.routing.router import Router
 
 MANY: Final = 3000
 NUMBERS: Final = [{"x-match": "all", "n": number} for number in range(MANY)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queue_core.consumers import Entry
-from queue_core.message import NO_PROPERTIES, Death, Message, Properties
+from queue_core.delivery.consumer import Entry
+from queue_core.message.message import NO_PROPERTIES, Death, Message, Properties
 from queue_core.store.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
 from queue_core.store.statements import COPY_BYTES, COPY_FROM, is_for_copy
 

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from queue_core import chosen_exchanges
-from queue_core.bindings import Binding
-from queue_core.chosen_exchanges import MOST_WEIGHT, MOST_WEIGHT_TOGETHER
 from queue_core.errors import InvalidArgument, LimitExceeded, NotEquivalent
-from queue_core.exchange_kinds import make_exchange
-from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec
-from queue_core.message import Message, Properties
-from queue_core.router import Router
+from queue_core.message.message import Message, Properties
+from queue_core.routing import hash_exchanges as chosen_exchanges
+from queue_core.routing.bindings import Binding
+from queue_core.routing.exchange_kinds import make_exchange
+from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
+from queue_core.routing.hash_exchanges import MOST_WEIGHT, MOST_WEIGHT_TOGETHER
+from queue_core.routing.router import Router
 
 NOTHING: Mapping[str, object] = {}
 KEYS = [f"order-{number}" for number in range(2000)]

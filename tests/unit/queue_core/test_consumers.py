@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queue_core.consumers import MOST_LINES, SharedCredit
-from queue_core.cursor import settle
+from queue_core.delivery.consumer import MOST_LINES, SharedCredit
+from queue_core.delivery.cursor import settle
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Scene
 

@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from queue_core.delay_budget import DelayBudget
-from queue_core.delays import DueTimes
+from queue_core.commit.transaction import Transaction
+from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed import DueTimes
 from queue_core.errors import QueueFull, QueueNotFound
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
-from queue_core.queues import EphemeralQueue
-from queue_core.specs import QueueSpec
-from queue_core.transactions import Transaction
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.spec import QueueSpec
 from tests.unit.queue_core.session_world import World
 
 
@@ -112,7 +112,7 @@ def test_times_of_a_stream_count_until_they_are_due_dropped_or_gone() -> None:
 async def test_the_log_says_it_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     await bounded(world, 0)
-    with caplog.at_level(logging.WARNING, "queue_core.delay_budget"):
+    with caplog.at_level(logging.WARNING, "queue_core.delivery.delay_limit"):
         for seconds in (0, 1, 60):
             world.now += seconds
             world.vhost.publish(message(world.now + 600))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.bindings import Binding, ExchangeRef, identity_of
 from queue_core.errors import InvalidArgument, InvalidTopic, NotEquivalent, UnsupportedArgument
-from queue_core.exchange_kinds import make_exchange
-from queue_core.exchanges import Exchange, ExchangeKind, ExchangeSpec
+from queue_core.routing.bindings import Binding, ExchangeRef, identity_of
+from queue_core.routing.exchange_kinds import make_exchange
+from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
 
 NO_HEADERS: Mapping[str, object] = {}
 KEYS = st.lists(st.sampled_from(["a", "b", "", "$s", "+", "x/y"]), max_size=4).map(".".join)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core import handing_out
-from queue_core.cursor import LOOKS
-from queue_core.handing_out import LOOK_SECONDS
-from queue_core.message import Message
+from queue_core.delivery import dispatch as handing_out
+from queue_core.delivery.cursor import LOOKS
+from queue_core.delivery.dispatch import LOOK_SECONDS
+from queue_core.delivery.filtered_view import LOOK_AHEAD
+from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
-from queue_core.selection import LOOK_AHEAD
 from tests.unit.queue_core.scenes import PRIORITIES, Scene, Shelf
 
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from queue_core.auth import UNKNOWN_HOST, Peer
-from queue_core.hosts import AllowedHosts, AllowedOrigins, host_in
+from queue_core.access.auth import UNKNOWN_HOST, Peer
+from queue_core.access.browser_origins import AllowedHosts, AllowedOrigins, host_in
 
 HERE = Peer("127.0.0.1", 40000)
 AWAY = Peer("192.0.2.7", 40000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queue_core import auth as auth_module
-from queue_core.auth import Action, Auth, Identity, Resource
+from queue_core.access import auth as auth_module
+from queue_core.access.auth import Action, Auth, Identity, Resource
 
 QUEUE = Resource("queue", "/", "q")
 

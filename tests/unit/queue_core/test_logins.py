@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from queue_core.accounts import Roll, User, UserAuth
-from queue_core.auth import Auth, Credentials, Identity, Peer
+from queue_core.access.accounts import Roll, User, UserAuth
+from queue_core.access.auth import Auth, Credentials, Identity, Peer
+from queue_core.access.login import MOST_SECONDS, MOST_STEPS, Answer, Challenge, Login, Proven
+from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused
-from queue_core.logins import MOST_SECONDS, MOST_STEPS, Answer, Challenge, Login, Proven
-from queue_core.scram import Verifier
 from tests.scram_client import ScramClient
 from tests.unit.queue_core.test_auth import AWAY, HERE, PUMP, ROLL, Clock, FakePolicy, auth_of
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from queue_core.ephemeral_memory import EphemeralMemory
-from queue_core.memory import GIVE_BACK, MIB, Holding, Memory, MemorySettings
+from queue_core.memory_account import GIVE_BACK, MIB, Holding, Memory, MemorySettings
+from queue_core.queues.memory_limit import EphemeralMemory
 
 SETTINGS = MemorySettings(mark=100 * MIB, partial_timeout=60, unread_timeout=300, grace=10)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.patterns import compiled, matches
+from queue_core.access.permission_patterns import compiled, matches
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.priorities import Offsets
+from queue_core.delivery.ready_by_priority import Offsets
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30))))

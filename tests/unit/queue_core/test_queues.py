@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from queue_core.agenda import Agenda
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery, Position
+from queue_core.commit.queue_log import Log
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Position
 from queue_core.errors import CoreError, LimitExceeded, QueueNotFound
-from queue_core.log import Log
-from queue_core.message import Message
+from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues import EphemeralQueue
-from queue_core.specs import QueueSpec
-from queue_core.streams import StreamQueue
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.timers import Agenda
 from tests.unit.queue_core.session_world import NoSource, World
 
 
@@ -127,7 +127,7 @@ async def test_nobody_consumes_from_a_stream_that_went_while_its_place_was_looke
 
 
 async def test_a_stream_has_so_many_groups_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queue_core.streams.MOST_GROUPS", 2)
+    monkeypatch.setattr("queue_core.queues.stream.MOST_GROUPS", 2)
     world = World()
     spec = QueueSpec.parse("s", {"x-queue-type": "stream"})
     log = Log(1, 5, is_stream=True)

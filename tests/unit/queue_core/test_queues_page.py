@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from queue_core.specs import INERT, RULES, QueueKind
+from queue_core.queues.spec import INERT, RULES, QueueKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "semantics" / "queues.md"
 ROW = re.compile(r"^\| (`x-.+?`) \| (.*?) \| ", re.MULTILINE)

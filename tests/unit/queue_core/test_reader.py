@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from queue_core.consumers import Entry
 from queue_core.counters import Counters
-from queue_core.message import Message
+from queue_core.delivery.consumer import Entry
+from queue_core.message.message import Message
 from queue_core.store import reader
 from queue_core.store.reader import Reader
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.consumers import Entry
-from queue_core.intervals import Intervals
-from queue_core.message import Message
-from queue_core.priorities import PriorityReady
-from queue_core.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost, gone_of
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.intervals import Intervals
+from queue_core.delivery.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost, gone_of
+from queue_core.delivery.ready_by_priority import PriorityReady
+from queue_core.message.message import Message
 from tests.unit.queue_core.scenes import PRIORITIES, Shelf, copy
 
 

@@ -6,8 +6,8 @@ from itertools import groupby
 
 import pytest
 
-from queue_core.retained import BREATH, WALKED_AT_ONCE, TopicIndex
-from queue_core.topics import filter_tokens
+from queue_core.routing.topics import filter_tokens
+from queue_core.sessions.retained import BREATH, WALKED_AT_ONCE, TopicIndex
 
 TOPICS = [f"{number % 7}/{number}" for number in range(3 * WALKED_AT_ONCE)]
 

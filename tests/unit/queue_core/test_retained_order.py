@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queue_core.agenda import Agenda
-from queue_core.message import Message
-from queue_core.retained import Kept, KeptTopic, Retained, RetainedSettings
-from queue_core.units import RetainedRecord
+from queue_core.commit.unit import RetainedRecord
+from queue_core.message.message import Message
+from queue_core.sessions.retained import Kept, KeptTopic, Retained, RetainedSettings
+from queue_core.timers import Agenda
 
 TOPICS = ("a", "b")
 STEPS = st.lists(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from queue_core.consumers import Consumer, ConsumerSpec, Delivery
-from queue_core.cursor import Cursor
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.delivery_history import History
+from queue_core.delivery.orderly_end import end_lease
 from queue_core.errors import CoreError, QueueNotFound
-from queue_core.history import History
-from queue_core.message import Message
-from queue_core.orderly_end import end_lease
+from queue_core.message.message import Message
 from queue_core.outcomes import RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Basket, Scene, Shelf
 

@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from queue_core import router as router_module
-from queue_core.bindings import Binding, ExchangeRef
 from queue_core.errors import (
     AccessRefused,
     ExchangeInUse,
@@ -21,8 +19,10 @@ from queue_core.errors import (
     NameReserved,
     NotEquivalent,
 )
-from queue_core.exchanges import ExchangeSpec
-from queue_core.router import Match, Removal, Route, Router
+from queue_core.routing import router as router_module
+from queue_core.routing.bindings import Binding, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.routing.router import Match, Removal, Route, Router
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queue_core.access.scram import ITERATIONS, ClientFirst, ScramServer, Verifier, prepared
 from queue_core.errors import AccessRefused
-from queue_core.scram import ITERATIONS, ClientFirst, ScramServer, Verifier, prepared
 from tests.scram_client import ScramClient
 
 # RFC 7677, section 3

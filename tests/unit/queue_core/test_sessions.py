@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.agenda import Agenda
-from queue_core.auth import Identity
+from queue_core.access.auth import Identity
+from queue_core.commit.unit import PacketRecord
 from queue_core.errors import SessionNotFound, StoreUnavailable
-from queue_core.message import Message
-from queue_core.packets import PacketLedger
-from queue_core.retained import (
+from queue_core.keyed_lock import Turns
+from queue_core.message.message import Message
+from queue_core.routing.topics import filter_tokens, levels_of
+from queue_core.routing.trie import Trie
+from queue_core.sessions.inflight import PacketLedger
+from queue_core.sessions.retained import (
     CACHED_OVERHEAD,
     LARGEST_CACHED,
     MOST_COMING,
@@ -24,12 +27,9 @@ from queue_core.retained import (
     RetainedSettings,
     TopicIndex,
 )
-from queue_core.sessions import KEEP
-from queue_core.subscriptions import Subscription, is_reserved, is_worth_storing
-from queue_core.topics import filter_tokens, levels_of
-from queue_core.trie import Trie
-from queue_core.turns import Turns
-from queue_core.units import PacketRecord
+from queue_core.sessions.sessions import KEEP
+from queue_core.sessions.subscription import Subscription, is_reserved, is_worth_storing
+from queue_core.timers import Agenda
 from queue_core.vhost import Queue
 from tests.unit.queue_core.session_world import FakeRetainedStore, Owner, World
 
@@ -360,7 +360,7 @@ async def test_values_that_are_refused_are_forgotten_when_they_are_many() -> Non
 
 
 async def test_nobody_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queue_core.retained.PATIENCE", 0)
+    monkeypatch.setattr("queue_core.sessions.retained.PATIENCE", 0)
     writing = Writing()
     retained = writing.retained()
     for topic in ("b", "c"):

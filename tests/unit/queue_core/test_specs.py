@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
-from queue_core.notices import MOST_NOTICES, Notices
-from queue_core.specs import RULES, Overflow, QueueKind, QueueSpec
+from queue_core.queues.inert_arguments import MOST_NOTICES, Notices
+from queue_core.queues.spec import RULES, Overflow, QueueKind, QueueSpec
 
 GOOD: list[tuple[str, object, str, object]] = [
     ("x-message-ttl", 1500, "message_ttl", 1.5),

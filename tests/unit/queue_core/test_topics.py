@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import InvalidTopic
-from queue_core.topics import (
+from queue_core.routing.topics import (
     MANY,
     MAX_BYTES,
     MAX_LEVELS,
@@ -21,7 +21,7 @@ from queue_core.topics import (
     pattern_tokens,
     slashed,
 )
-from queue_core.trie import Trie
+from queue_core.routing.trie import Trie
 
 # Pieces that the mapping treats specially, so that hypothesis puts them side by side.
 PIECES = st.sampled_from([".", "/", "+", "#", "*", "\0", "%", "25", "2B", "23", "00", "$", "empty"])

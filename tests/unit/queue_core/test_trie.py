@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.topics import MANY, ONE, filter_tokens, levels_of, pattern_tokens
-from queue_core.trie import MAX_IN_TUPLE, Trie
+from queue_core.routing.topics import MANY, ONE, filter_tokens, levels_of, pattern_tokens
+from queue_core.routing.trie import MAX_IN_TUPLE, Trie
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "", "$s", "*"]), max_size=5)
 TOKENS = st.lists(st.sampled_from(["a", "b", "", "$s", "*", ONE, MANY]), max_size=5).map(tuple)

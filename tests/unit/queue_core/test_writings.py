@@ -15,8 +15,8 @@ from protocols.mqtt import frames
 from protocols.mqtt.from_canonical import built_properties
 from protocols.mqtt.properties import MQTT5
 from protocols.mqtt.property_set import PropertySet, encode_property_bytes
-from queue_core.message import Death, Form, Message
-from queue_core.writings import MAX_KEPT, MAX_NATIVE_BYTES, Writings
+from queue_core.message.conversion_cache import MAX_KEPT, MAX_NATIVE_BYTES, Writings
+from queue_core.message.message import Death, Form, Message
 
 BODIES = [b"text", b"", b"\xff\x00", b"\x00\x53\x75\xa0\x01x"]
 SAID: list[tuple[Form, bytes]] = [

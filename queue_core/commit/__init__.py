@@ -1,0 +1,1 @@
+"""What becomes durable together, and the ports that the store implements."""

@@ -1,0 +1,62 @@
+"""What the core asks of the store. `queue_core.store` implements it on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queue_core.commit.unit import Unit
+from queue_core.delivery.consumer import Entry
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.bindings import Binding
+from queue_core.routing.exchanges import ExchangeSpec
+
+if TYPE_CHECKING:
+    from queue_core.vhost import Queue, Vhost
+
+
+class Writer(Protocol):
+    """One writer, one commit at a time; what gathers while it runs goes into the next."""
+
+    submitted: int
+    """Units so far. Whoever finds it unchanged has brought nothing that waits for the disk."""
+
+    def submit(self, unit: Unit) -> None:
+        """Never blocks. Whoever submits watches `is_congested` and slows its peer down."""
+
+    @property
+    def is_congested(self) -> bool:
+        """More is waiting for the disk than should be in memory."""
+        ...
+
+    async def uncongested(self) -> None:
+        """Returns when there is room again."""
+
+    async def flushed(self) -> None:
+        """Returns when everything submitted or noted until now is committed."""
+
+
+class Keeper(Protocol):
+    """Keeps durable definitions, and work that nobody waits for."""
+
+    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None: ...
+    async def remove_exchange(self, vhost: str, name: str) -> None: ...
+    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
+    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None: ...
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs it soon; a failure is logged, and tried again where that makes sense."""
+
+
+class StoredQueues(Protocol):
+    """Makes, ends and reads the queues that are tables."""
+
+    async def create(
+        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+    ) -> ClassicQueue | StreamQueue: ...
+
+    async def delete(self, queue: Queue) -> None: ...
+
+    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]: ...

@@ -1,0 +1,1 @@
+"""Deliveries: what is ready, who gets it next, and how each one ends."""

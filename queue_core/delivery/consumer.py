@@ -1,0 +1,294 @@
+"""Consumers, their credit, and what they are handed.
+
+A queue never hands out more than a consumer asked for. MQTT's receive maximum, AMQP 0.9.1's
+prefetch and AMQP 1.0's link credit are all the same number here. An adapter implements `Sink`;
+everything that reaches it is already committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from queue_core.errors import CoreError
+from queue_core.message.message import Message
+from queue_core.outcomes import FAILED, Verdict
+
+if TYPE_CHECKING:
+    from queue_core.delivery.cursor import Cursor
+    from queue_core.delivery.filtered_view import Selection
+
+# No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
+# into the gateway's memory.
+UNLIMITED: Final = 65_536
+MOST_LINES: Final = 16  # by priority, before those are cleared away in which nobody stands
+_numbers = count(1)  # of consumers, by which people tell them apart
+
+
+# Both are structures of msgspec, made in half the time of a class with slots: there is one of each
+# for every message in every queue.
+
+
+class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
+    """A message at its place in one queue."""
+
+    message: Message
+    options: object = None  # what the matching subscriptions said, for the subscriber's adapter
+    expires_at: float | None = None
+    not_before: float | None = None
+    offset: int = -1  # given by the writer, just before the commit
+
+
+class Delivery(msgspec.Struct, eq=False):
+    """An entry in the hands of a consumer, until it is settled."""
+
+    entry: Entry
+    message: Message  # the entry's, and its offset: what adapters ask for
+    offset: int
+    consumer: Consumer
+    redelivered: bool = False
+    failures: int = 0  # deliveries before this one that failed
+    is_open: bool = True
+
+    @property
+    def queue_name(self) -> str:
+        return self.consumer.cursor.queue_name
+
+
+class Sink(Protocol):
+    """The adapter's side of a consumer."""
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Takes what the consumer's credit allowed. Never awaits and never fails: what the peer
+        does with it comes back as a settlement, or as the end of the consumer."""
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        """The short way for an ephemeral queue with one consumer that settles on delivery."""
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        """The queue ended this consumer: it was deleted, or its owner went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who consumes, as people are told; nothing acts by it."""
+
+    protocol: str = ""
+    user: str = ""
+    client: str = ""  # the client's name for itself
+    address: str = ""  # of its end of the connection
+
+
+NOBODY: Final = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """How somebody wants to consume.
+
+    `replenish`: settling gives the credit back (a window: MQTT, AMQP 0.9.1); otherwise credit is
+    spent, and granted anew by the consumer (AMQP 1.0).
+    """
+
+    tag: str = ""
+    credit: int = UNLIMITED
+    replenish: bool = True
+    auto_settle: bool = False  # settled by being handed over: at most once
+    exclusive: bool = False
+    is_passing: bool = False  # takes one message and goes, beside a single active consumer, too
+    priority: int = 0
+    group: str | None = None  # of a stream: whose cursor to read by; None: one of its own, not kept
+    start: Position | None = None  # of a stream
+    shared: SharedCredit | None = None  # a window over several consumers (a channel's prefetch)
+    # Which messages it wants; None: all. What it refuses stays in its place for others, and costs
+    # no credit. Asked once for each message, and once more when that comes back; it never fails.
+    accepts: Callable[[Message], bool] | None = None
+    origin: Origin = NOBODY
+    arguments: Mapping[str, object] = field(
+        default_factory=dict
+    )  # as given, with effect or without
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where reading of a stream starts: exactly one of the three is set."""
+
+    name: str | None = None  # first | last | next
+    offset: int | None = None
+    time: float | None = None  # seconds since the epoch: the first message at or after it
+
+
+class SharedCredit:
+    """A window that several consumers draw from, in turn: whoever has waited longest is the next,
+    whichever queue it consumes from."""
+
+    __slots__ = ("_waiting", "free")
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self._waiting: dict[Consumer, None] = {}
+
+    def wait(self, consumer: Consumer) -> None:
+        self._waiting.setdefault(consumer)
+
+    def grant(self, count: int) -> None:
+        self.free += count
+        while self.free > 0 and self._waiting:
+            consumer = next(iter(self._waiting))
+            del self._waiting[consumer]
+            consumer.wake()
+
+
+class Consumer:
+    """One consumer of one cursor. Made by a queue's `consume`; ended by `close`."""
+
+    __slots__ = (
+        "__weakref__",
+        "auto_settle",
+        "credit",
+        "cursor",
+        "is_closed",
+        "is_paused",
+        "is_waiting",
+        "number",
+        "on_drained",
+        "on_overdue",
+        "replenish",
+        "selection",
+        "shared",
+        "since",
+        "sink",
+        "spec",
+        "unsent",
+        "unsettled",
+    )
+
+    def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
+        self.cursor = cursor
+        self.sink = sink
+        self.spec = spec
+        self.credit = spec.credit
+        self.shared = spec.shared
+        self.replenish = spec.replenish
+        self.auto_settle = spec.auto_settle
+        self.unsettled: dict[int, Delivery] = {}
+        self.is_paused = False
+        self.is_closed = False
+        self.is_waiting = False  # stands in the cursor's line of consumers with credit
+        self.on_drained: Callable[[], None] | None = None
+        self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
+        self.selection: Selection | None = None  # with a filter: what it has still to look at
+        self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
+        self.since = cursor.clock()
+        self.number = next(_numbers)
+
+    @property
+    def tag(self) -> str:
+        return self.spec.tag
+
+    def has_credit(self) -> bool:
+        if self.credit <= 0 or self.is_paused:
+            return False
+        if self.shared is not None and self.shared.free <= 0:
+            self.shared.wait(self)
+            return False
+        return True
+
+    def grant(self, count: int) -> None:
+        """More credit from the peer."""
+        self.credit += count
+        self.wake()
+
+    def set_credit(self, credit: int) -> None:
+        """What AMQP 1.0's flow says: not more, but so much."""
+        self.credit = credit
+        self.wake()
+
+    def pause(self) -> None:
+        """The peer's socket is full: nothing more until `resume`."""
+        if not self.is_paused:
+            self.is_paused = True
+            self.cursor.on_pause(self)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self.wake()
+
+    def wake(self) -> None:
+        """May have credit now. A new consumer gets nothing before its first `wake`, so that an
+        adapter can answer its peer first."""
+        if not self.is_closed:
+            self.cursor.stand_in_line(self)
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Calls `done` once everything that is ready now, and that the credit allows, was handed
+        over. What is then left of the credit is the adapter's to take back."""
+        self.on_drained = done
+        self.cursor.drain(self)
+
+    def close(self, verdict: Verdict = FAILED) -> None:
+        """The peer is gone: what it had comes back."""
+        self.cursor.close(self, verdict)
+
+    def cancel(self) -> None:
+        """No more deliveries; what is unsettled stays so."""
+        self.cursor.cancel(self)
+
+
+class Line:
+    """Consumers that have credit, by priority, and in turn among equals."""
+
+    __slots__ = ("_by_priority", "_priorities")
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, deque[Consumer]] = {}
+        self._priorities: list[int] = []
+
+    def join(self, consumer: Consumer) -> None:
+        if consumer.is_waiting:
+            return
+        consumer.is_waiting = True
+        priority = consumer.spec.priority
+        line = self._by_priority.get(priority)
+        if line is None:
+            line = self._open(priority)
+        line.append(consumer)
+
+    def _open(self, priority: int) -> deque[Consumer]:
+        """Lines in which nobody stands are cleared away before they are many: consumers choose
+        their priorities freely."""
+        if len(self._by_priority) >= MOST_LINES:
+            self._by_priority = {each: line for each, line in self._by_priority.items() if line}
+        line = self._by_priority[priority] = deque()
+        self._priorities = sorted(self._by_priority, reverse=True)
+        return line
+
+    def leave(self, consumer: Consumer) -> None:
+        if consumer.is_waiting:
+            consumer.is_waiting = False
+            self._by_priority[consumer.spec.priority].remove(consumer)
+
+    def next(self) -> Consumer | None:
+        """Whose turn it is; it goes to the end of its line. Those without credit drop out."""
+        for priority in self._priorities:
+            line = self._by_priority[priority]
+            while line:
+                consumer = line[0]
+                if consumer.has_credit():
+                    if len(line) > 1:
+                        line.rotate(-1)
+                    return consumer
+                line.popleft()
+                consumer.is_waiting = False
+        return None
+
+    def keep_turn(self, consumer: Consumer) -> None:
+        """There was nothing for it: it stays the next."""
+        line = self._by_priority[consumer.spec.priority]
+        if line and line[-1] is consumer:
+            line.rotate(1)

@@ -1,0 +1,192 @@
+"""Messages that wait for their time, the first one first, and how a cursor puts them there.
+
+A message that is not due is not ready: it is set aside when it arrives, when a consumer returns it
+for later, and when a gateway finds it again after a restart. The agenda wakes the cursor when the
+first one is due. No clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.outcomes import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from queue_core.delivery.cursor import Cursor
+
+SOON_SECONDS: Final = 5.0  # what is delayed for longer is read back, where memory is not plenty
+
+# An entry, or, where it is not in memory, what the order needs to know: priority and size.
+Kept = Entry | tuple[int, int]
+
+
+class Delays:
+    __slots__ = ("_heap", "_kept", "budget", "bytes", "next_time")
+
+    def __init__(self, budget: DelayBudget | None = None) -> None:
+        self.budget = budget or DelayBudget()
+        self._heap: list[tuple[float, int]] = []
+        self._kept: dict[int, Kept] = {}
+        self.next_time = inf
+        self.bytes = 0  # of the bodies and properties of all that waits, in memory or not
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, when: float, offset: int, kept: Kept) -> None:
+        heappush(self._heap, (when, offset))
+        self._kept[offset] = kept
+        self.budget.used += 1
+        self.bytes += _size(kept)
+        self.next_time = self._heap[0][0]
+
+    def take_due(self, now: float) -> Iterator[tuple[int, Kept]]:
+        """Those whose time has come."""
+        while self._heap and self._heap[0][0] <= now:
+            _, offset = heappop(self._heap)
+            self.next_time = self._heap[0][0] if self._heap else inf
+            kept = self._kept.pop(offset, None)
+            if kept is not None:
+                self.bytes -= _size(kept)
+                self.budget.used -= 1
+                yield offset, kept
+
+    def times(self) -> dict[int, float]:
+        """Until when each waits."""
+        return {offset: when for when, offset in self._heap}
+
+    def offsets(self) -> list[int]:
+        return list(self._kept)
+
+    def clear(self) -> list[Entry]:
+        """Nothing waits any more; the entries that were in memory."""
+        entries = [kept for kept in self._kept.values() if isinstance(kept, Entry)]
+        self.budget.used -= len(self._kept)
+        self._heap.clear()
+        self._kept.clear()
+        self.next_time = inf
+        self.bytes = 0
+        return entries
+
+
+def _size(kept: Kept) -> int:
+    return kept.message.size() if isinstance(kept, Entry) else kept[1]
+
+
+class DueTimes:
+    """When the messages of a stream become due: every group waits for them by itself, so a stream
+    only counts them."""
+
+    __slots__ = ("__weakref__", "_budget", "_heap")
+
+    def __init__(self, budget: DelayBudget | None = None) -> None:
+        self._heap: list[tuple[float, int]] = []
+        self._budget = budget or DelayBudget()
+        self._budget.streams.add(self)
+
+    def add(self, when: float, offset: int) -> None:
+        heappush(self._heap, (when, offset))
+        self._budget.used += 1
+
+    def count(self, now: float) -> int:
+        """How many are not due yet; those that are due are forgotten."""
+        while self._heap and self._heap[0][0] <= now:
+            heappop(self._heap)
+            self._budget.used -= 1
+        return len(self._heap)
+
+    def forget_below(self, offset: int) -> None:
+        """Retention dropped all messages below an offset."""
+        if self._heap:
+            before = len(self._heap)
+            self._heap = [each for each in self._heap if each[1] >= offset]
+            self._budget.used -= before - len(self._heap)
+            heapify(self._heap)
+
+    def clear(self) -> None:
+        """Forgets all: the stream is gone."""
+        self._budget.used -= len(self._heap)
+        self._heap.clear()
+
+
+class Delay(NamedTuple):
+    """A delayed message as a restart finds it: when it is due, and what the order needs to know."""
+
+    until: float
+    priority: int
+    size: int
+
+
+def bounded(cursor: Cursor, verdict: Verdict) -> Verdict:
+    """Gives the verdict without its delay where no more messages may be delayed."""
+    budget = cursor.delayed.budget
+    if verdict.outcome is Outcome.REJECTED or not cursor.requeues or not budget.is_full():
+        return verdict
+    budget.count_cut()
+    return replace(verdict, delay=0.0)
+
+
+def put_off(cursor: Cursor, entry: Entry, when: float) -> None:
+    """Keeps an entry, which is neither ready nor in flight, until its time."""
+    if when < cursor.delayed.next_time:  # the others wait behind the first
+        cursor.policy.on_delayed(cursor, when)
+    kept: Kept = entry
+    if cursor.queue_id and not _may_keep(cursor, when):
+        cursor.release_memory(entry)
+        kept = entry.message.priority or 0, entry.message.size()
+    cursor.delayed.add(when, entry.offset, kept)
+
+
+def _may_keep(cursor: Cursor, when: float) -> bool:
+    """Whether memory has room for one that is due then; for what nobody wants soon, half of it."""
+    if when > cursor.clock() + SOON_SECONDS:
+        return cursor.budget.has_plenty()
+    return cursor.budget.has_room()
+
+
+def set_aside(cursor: Cursor, entries: Iterable[Entry]) -> None:
+    """Takes out of what is ready those that have just arrived and are not due."""
+    now = cursor.clock()
+    for entry in entries:
+        when = entry.not_before
+        if when is not None and when > now and cursor.ready.set_aside(entry):
+            put_off(cursor, entry, when)
+
+
+def restore(cursor: Cursor, found: Mapping[int, Delay]) -> None:
+    """The same after a restart, for messages that are not in memory; by offset."""
+    for offset in cursor.ready.withdraw(sorted(found)):
+        delay = found[offset]
+        cursor.delayed.add(delay.until, offset, (delay.priority, delay.size))
+    if cursor.delayed:
+        cursor.policy.on_delayed(cursor, cursor.delayed.next_time)
+
+
+def end_delays(cursor: Cursor, now: float) -> None:
+    """Gives back to the queue all whose time has come."""
+    cursor.has_returned = True
+    for offset, kept in cursor.delayed.take_due(now):
+        if isinstance(kept, Entry):
+            kept.not_before = None
+            cursor.give_back(kept)
+        else:
+            priority, size = kept
+            cursor.ready.give_back_offset(offset, priority, size)
+            is_changed = offset in cursor.history.amendments
+            for selection in cursor.selections:
+                selection.on_returned_offset(offset, priority, is_changed=is_changed)
+    if cursor.delayed:
+        cursor.policy.on_delayed(cursor, cursor.delayed.next_time)
+
+
+def delays_of(cursor: Cursor) -> dict[int, float]:
+    """Until when those wait that came back for later, by offset."""
+    times, returned = cursor.delayed.times(), cursor.history.returned()
+    now = {offset: when for offset, when in times.items() if offset in returned}
+    return cursor.history.delays | now

@@ -1,0 +1,48 @@
+"""The short ways of a cursor, for what comes in runs: many entries to one consumer, many offsets
+settled in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from queue_core.delivery.consumer import Consumer, Delivery, Entry
+
+if TYPE_CHECKING:
+    from queue_core.delivery.ready import Ready
+
+
+def take_run(
+    consumer: Consumer, ready: Ready, most: int, mark: int, lease: int
+) -> tuple[list[Delivery], Entry | None]:
+    """Takes what is ready, up to the first entry with a time of its own, or that is not between
+    the mark and the lease. That one was taken, too, and is not delivered yet."""
+    deliveries: list[Delivery] = []
+    unsettled, take = consumer.unsettled, ready.take
+    for _ in range(most):
+        entry = take()
+        if entry is None:
+            break
+        offset = entry.offset
+        if (
+            offset >= lease
+            or offset < mark
+            or entry.expires_at is not None
+            or entry.not_before is not None
+        ):
+            return deliveries, entry
+        delivery = unsettled[offset] = Delivery(entry, entry.message, offset, consumer)
+        deliveries.append(delivery)
+    return deliveries, None
+
+
+def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
+    """The offsets as half-open ranges, in the order they come in."""
+    start = end = offsets[0]
+    for offset in offsets:
+        if offset == end:
+            end += 1
+        else:
+            yield start, end
+            start, end = offset, offset + 1
+    yield start, end

@@ -1,0 +1,39 @@
+"""Which messages of a log a group is done with. Kept small: a floor, and ranges above it."""
+
+from __future__ import annotations
+
+from queue_core.delivery.intervals import Intervals
+
+
+class Settled:
+    """Which offsets of a log are settled for one group: all below the floor, and ranges above
+    it."""
+
+    __slots__ = ("above", "floor", "unwritten")
+
+    def __init__(self, floor: int = 0, above: Intervals | None = None) -> None:
+        self.floor = floor
+        self.above = above or Intervals()
+        self.unwritten = Intervals()  # settled since the last row that was written
+
+    def mark(self, offset: int) -> None:
+        self.unwritten.add(offset)
+        if offset != self.floor:
+            if offset > self.floor:  # else a commit of the cursor was faster
+                self.above.add(offset)
+        elif not self.above:
+            self.floor = offset + 1
+        else:
+            self._raise(offset + 1)
+
+    def mark_range(self, start: int, end: int) -> None:
+        self.unwritten.add_range(start, end)
+        self.above.add_range(start, end)
+        self._raise(self.floor)
+
+    def _raise(self, floor: int) -> None:
+        self.floor = self.above.end_of(floor)
+        self.above.discard_below(self.floor)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.floor or offset in self.above

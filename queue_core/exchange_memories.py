@@ -1,0 +1,172 @@
+"""Memories of a virtual host's exchanges are made with them, found again at a start, given to
+queues that are bound later, and end with them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from queue_core.commit.transaction import Waiter
+from queue_core.commit.unit import Unit
+from queue_core.errors import ExchangeNotFound
+from queue_core.message.message import Message
+from queue_core.queues.competing import Appends
+from queue_core.queues.exchange_memory import (
+    ExchangeMemory,
+    LiveHistory,
+    LiveSeen,
+    StoredHistory,
+    StoredMemory,
+    StoredSeen,
+    exchange_of,
+)
+from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
+from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
+from queue_core.routing.bindings import ExchangeRef
+from queue_core.routing.exchange_arguments import (
+    cache_size,
+    cache_ttl,
+    history_length,
+    is_cache_stored,
+)
+from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
+from queue_core.routing.history_exchanges import DeduplicationExchange
+from queue_core.routing.router import Match
+from queue_core.sessions.subscription import HISTORY_PREFIX, SEEN_PREFIX
+
+if TYPE_CHECKING:
+    from queue_core.commit.ports import StoredQueues
+    from queue_core.routing.router import Route
+    from queue_core.vhost import Queue, Vhost
+
+log = logging.getLogger(__name__)
+
+GONE: Final = ExchangeNotFound("its exchange was deleted")
+PAGE_ENTRIES: Final = 10_000  # of a memory that are read back at once
+
+
+class Memories:
+    """The memories of one virtual host's exchanges, from making to end."""
+
+    def __init__(self, vhost: Vhost, stored: StoredQueues) -> None:
+        self._vhost = vhost
+        self._stored = stored
+
+    async def make(self, spec: ExchangeSpec) -> ExchangeMemory | None:
+        """Makes the memory of an exchange that is about to be declared; None: it remembers nothing.
+        A stored memory is in the database when this returns."""
+        memory = memory_spec(spec)
+        if memory is None:
+            return None
+        if memory.kind is QueueKind.EPHEMERAL:
+            return live_memory(spec, memory, self._vhost)
+        require_short_name(memory.name)
+        made = await self._stored.create(self._vhost, memory, None)
+        assert isinstance(made, StoredMemory)
+        return made
+
+    def attach(self, name: str, memory: ExchangeMemory) -> None:
+        """Makes the exchange remember from now on."""
+        exchange = self._vhost.router.remember_by(name, memory)
+        if isinstance(memory, LiveSeen | StoredSeen) and isinstance(
+            exchange, DeduplicationExchange
+        ):
+            seen, clock = memory.seen, memory.house.clock
+            seen.ttl = cache_ttl(name, exchange.spec.arguments)
+            exchange.is_repeated = lambda key: seen.has_key(key, clock())
+
+    async def end(self, memory: Queue | None) -> None:
+        """Ends a memory whose exchange is gone; None: that one had none."""
+        if not isinstance(memory, ExchangeMemory):
+            return
+        memory.is_deleted = True
+        if memory.window is not None:
+            memory.window.clear()
+        if isinstance(memory, StoredMemory):
+            memory.cursor.end(GONE)
+            await self._stored.delete(memory)
+
+    async def end_all(self) -> None:
+        """Ends all memories: the virtual host is gone."""
+        router = self._vhost.router
+        for spec in router.exchanges():
+            await self.end(router.exchange(spec.name).memory)
+
+    async def restore(self, found: list[StoredMemory]) -> None:
+        """Gives each exchange, after a start, the memory that it had. A memory without its
+        exchange, or an exchange without its memory, was left by a crash between the two writes."""
+        by_name = {memory.name: memory for memory in found}
+        for spec in self._vhost.router.exchanges():
+            wanted = memory_spec(spec)
+            if wanted is None:
+                continue
+            stored = by_name.pop(wanted.name, None)
+            if stored is not None and wanted.kind is not QueueKind.EPHEMERAL:
+                await self._recall(stored)
+                self.attach(spec.name, stored)
+            elif (made := await self.make(spec)) is not None:
+                self.attach(spec.name, made)
+        for stored in by_name.values():
+            log.warning("exchange '%s' is gone; so is what it remembered", exchange_of(stored.name))
+            await self.end(stored)
+
+    async def _recall(self, memory: StoredMemory) -> None:
+        start = 0
+        while entries := await self._stored.browse(memory, start, PAGE_ENTRIES):
+            memory.recall(entries)
+            start = entries[-1].offset + 1
+
+
+def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
+    """Describes an exchange's memory as a queue; None: the exchange remembers nothing. `durable`
+    says whether the memory is stored."""
+    match spec.routes_as:
+        case ExchangeKind.RECENT_HISTORY:
+            limits = {
+                "x-max-length": history_length(spec.name, spec.arguments),
+                "x-max-length-bytes": MOST_OF_ONE_BYTES,
+            }
+            return QueueSpec.parse(HISTORY_PREFIX + spec.name, limits, durable=spec.durable)
+        case ExchangeKind.DEDUPLICATION:
+            limits = {"x-max-length": cache_size(spec.name, spec.arguments)}
+            is_stored = is_cache_stored(spec.name, spec.arguments, durable=spec.durable)
+            return QueueSpec.parse(SEEN_PREFIX + spec.name, limits, durable=is_stored)
+        case _:
+            return None
+
+
+def live_memory(spec: ExchangeSpec, memory: QueueSpec, vhost: Vhost) -> ExchangeMemory:
+    house = vhost.house
+    if spec.routes_as is ExchangeKind.RECENT_HISTORY:
+        return LiveHistory(memory, house)
+    return LiveSeen(memory, house, cache_ttl(spec.name, spec.arguments))
+
+
+def replay(vhost: Vhost, source: str, destination: Queue | ExchangeRef) -> Waiter | None:
+    """Gives what an exchange remembers to what has just been bound to it, in order, before anything
+    that comes later; who waits for it to be committed. None: there is nothing."""
+    memory = vhost.router.exchange(source).memory
+    if not isinstance(memory, LiveHistory | StoredHistory):
+        return None
+    appends: Appends = []
+    for message in memory.recent.replay(vhost.house.clock()):
+        for queue, options in _way(vhost, message, destination):
+            if queue is not memory:
+                queue.take(message, options, appends, stays=True)
+    if not appends:
+        return None
+    waiter = Waiter()
+    vhost.writer.submit(Unit(appends, waiter))
+    return waiter
+
+
+def _way(vhost: Vhost, message: Message, destination: Queue | ExchangeRef) -> Route[Queue]:
+    if not isinstance(destination, ExchangeRef):
+        return (Match(destination, ()),)
+    return vhost.router.route_keys(
+        destination.name,
+        (message.routing_key, *message.copies),
+        message.properties.header_map,
+        message.deciding_property,
+        inside=True,
+    )

@@ -1,0 +1,1 @@
+"""The canonical message, and what becomes of it in each protocol."""

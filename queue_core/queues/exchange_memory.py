@@ -1,0 +1,222 @@
+"""Exchanges remember by a queue of the gateway's own, which is at the end of each of their routes.
+
+A memory is taken like any queue, in the same unit as the queues that the message goes to: what the
+exchange remembers is committed with the message, in transactions, dead letters and the outbox, too,
+and is not remembered where the message is refused. No client sees or consumes it. The memory of a
+durable exchange is a classic queue of few or small messages, and is read back at a start; that of
+another is in memory only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor import Cursor
+from queue_core.message.message import CANONICAL, Message, Properties
+from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue
+from queue_core.queues.context import House
+from queue_core.queues.deduplication_records import Seen, SeenKeys
+from queue_core.queues.recent_history import RecentMessages
+from queue_core.queues.spec import QueueSpec
+from queue_core.sessions.subscription import HISTORY_PREFIX, SEEN_PREFIX
+
+if TYPE_CHECKING:
+    from queue_core.commit.queue_log import Log
+    from queue_core.delivery.ready import Source
+    from queue_core.delivery.settled import Settled
+
+NO_STORE: Final = "x-recent-history-no-store"
+_NO_STORE_OCTETS: Final = NO_STORE.encode()
+
+
+class ExchangeMemory(CompetingQueue):
+    """A memory is a queue that nobody consumes from; messages that leave it are not lost."""
+
+    is_memory = True
+
+    @property
+    def takes_runs(self) -> bool:
+        return False
+
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        return None
+
+    def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
+        cursor.drop(entry)
+
+
+class StoredMemory(ExchangeMemory, ClassicQueue):
+    """An exchange's memory that outlives the gateway."""
+
+    def recall(self, entries: list[Entry]) -> None:
+        """Restores the memory from the entries that a restart found, the oldest first."""
+        raise TypeError("a memory says what it makes of its entries")
+
+
+class LiveHistory(ExchangeMemory):
+    """A live history keeps the last messages of an exchange that is not durable."""
+
+    def __init__(self, spec: QueueSpec, house: House) -> None:
+        super().__init__(spec, house)
+        self.recent = self.window = RecentMessages(spec.max_length or 1, house.histories)
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        if _is_kept(message):
+            self.recent.remember(message, self.house.clock())
+        return True
+
+
+class StoredHistory(StoredMemory):
+    """A stored history keeps the last messages of a durable exchange in the database as well."""
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        house: House,
+        log: Log,
+        source: Source,
+        *,
+        settled: Settled | None = None,
+        lease: int = 0,
+        failures: dict[int, int] | None = None,
+    ) -> None:
+        super().__init__(spec, house, log, source, settled=settled, lease=lease, failures=failures)
+        self.recent = self.window = RecentMessages(spec.max_length or 1, house.histories)
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        if _is_kept(message):
+            self.recent.remember(message, self.house.clock())
+            self.log.expect(message)
+            self.may_expire = self.may_expire or message.expires_at is not None
+            appends.append((self.log, Entry(message, None, message.expires_at)))
+        return True
+
+    def recall(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self.recent.remember(entry.message, self.house.clock())
+
+
+class LiveSeen(ExchangeMemory):
+    """A live memory of values forgets them when the gateway ends."""
+
+    def __init__(self, spec: QueueSpec, house: House, ttl: float | None) -> None:
+        super().__init__(spec, house)
+        self.seen = self.window = _seen_keys(spec, house, ttl)
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        now = self.house.clock()
+        if self.seen.has_seen(message, now):
+            self.house.counters.duplicates += 1
+        else:
+            self.seen.remember(message, now)
+        return True
+
+
+class StoredSeen(StoredMemory):
+    """A stored memory of values has a slip for each value, without the message."""
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        house: House,
+        log: Log,
+        source: Source,
+        *,
+        settled: Settled | None = None,
+        lease: int = 0,
+        failures: dict[int, int] | None = None,
+    ) -> None:
+        super().__init__(spec, house, log, source, settled=settled, lease=lease, failures=failures)
+        self.seen = self.window = _seen_keys(spec, house, None)
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        key, now = message.repetition_key, self.house.clock()
+        if key is None:
+            return True
+        if self.seen.has_seen(message, now):
+            self.house.counters.duplicates += 1
+            return True
+        self.seen.remember(message, now)
+        until = self.seen.until(message, now)
+        self.may_expire = self.may_expire or until is not None
+        slip = _slip(key, until)
+        self.log.expect(slip)
+        appends.append((self.log, Entry(slip, None, until)))
+        return True
+
+    def recall(self, entries: list[Entry]) -> None:
+        now = self.house.clock()
+        for entry in entries:
+            if entry.expires_at is None or entry.expires_at > now:
+                self.seen.put(_key_on(entry.message), Seen(now, entry.expires_at, id(entry)))
+
+    def _on_refused(self, entry: Entry) -> None:
+        self.seen.forget_key(_key_on(entry.message))
+
+
+STORED_KINDS: Final[dict[str, type[StoredMemory]]] = {
+    HISTORY_PREFIX: StoredHistory,
+    SEEN_PREFIX: StoredSeen,
+}
+
+
+def stored_memory_class(queue_name: str) -> type[StoredMemory] | None:
+    """Gives the class of the stored memory of that name; None: the queue is an ordinary one."""
+    for prefix, kind in STORED_KINDS.items():
+        if queue_name.startswith(prefix):
+            return kind
+    return None
+
+
+def exchange_of(queue_name: str) -> str:
+    """Gives the name of the exchange whose memory has that name."""
+    return queue_name.partition("/")[2]
+
+
+def _is_kept(message: Message) -> bool:
+    if message.native and _NO_STORE_OCTETS not in message.native:  # as nearly always
+        return True
+    return message.properties.header_map().get(NO_STORE) is not True
+
+
+def _seen_keys(spec: QueueSpec, house: House, ttl: float | None) -> SeenKeys:
+    return SeenKeys(spec.max_length or 1, ttl, house.ids, f"exchange '{exchange_of(spec.name)}'")
+
+
+def _slip(key: str, expires_at: float | None) -> Message:
+    """Makes the message that a deduplication exchange stores for a value."""
+    native = CANONICAL.encode(Properties(message_id=key))
+    return Message(b"", "", routing_key="", form=CANONICAL, native=native, expires_at=expires_at)
+
+
+def _key_on(slip: Message) -> str:
+    return str(slip.properties.message_id)

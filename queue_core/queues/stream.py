@@ -1,0 +1,350 @@
+"""Streams: a log that everyone may read, each group by its own cursor.
+
+Acknowledging moves the group's cursor over what is settled without gaps. A stream has nothing to
+requeue: releasing or rejecting frees credit only, and the message comes again when the group is
+joined anew. What is old goes by retention, in whole segments; see `store.segments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Final, Protocol
+
+from queue_core.commit.queue_log import Log
+from queue_core.counters import QueueCounts
+from queue_core.delivery.backpressure import Backpressure
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
+from queue_core.delivery.cursor import HIDDEN, WRITE_ALL, Cursor
+from queue_core.delivery.delayed import DueTimes
+from queue_core.delivery.intervals import Intervals
+from queue_core.delivery.orderly_end import end_lease
+from queue_core.delivery.ready import FifoReady, Ready, Source
+from queue_core.delivery.settled import Settled
+from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
+from queue_core.message.message import Message
+from queue_core.queues.competing import Appends
+from queue_core.queues.context import House
+from queue_core.queues.spec import QueueSpec, is_storable
+from queue_core.scheduler import scheduler
+
+MOST_GROUPS: Final = 10_000  # of one stream: each is remembered for as long as the stream is
+
+LARGEST_OFFSET: Final = 2**62  # leaves room in a bigint for what is counted on from there
+EARLIEST: Final = 0.0  # nothing was enqueued before the epoch,
+LATEST: Final = 253_402_300_000.0  # and nothing will be after the year 9999
+
+
+class StreamSource(Source, Protocol):
+    """As every source, and finds a place by time."""
+
+    def offset_at(self, time: float) -> Awaitable[int]:
+        """The first offset whose message was enqueued at that time or later; the tail if none."""
+        ...
+
+
+class StreamQueue:
+    """Implements the cursors' `Policy`, of which a stream needs little."""
+
+    is_memory: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        house: House,
+        log: Log,
+        source: StreamSource,
+        groups: dict[str, Settled] | None = None,
+        leases: dict[str, int] | None = None,
+        gaps: Intervals | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.house = house
+        self.log = log
+        self.owner: object = None
+        self.created_by: str | None = None  # the user who declared it
+        self.window: None = None  # a stream keeps what it gets, repetitions too
+        self.is_deleted = False
+        self.backpressure: Backpressure | None = None  # a log has room for all
+        self.may_expire = False  # what is old goes by retention
+        self._source = source
+        self._groups = groups or {}  # of those that nobody reads by at the moment, too
+        self._leases = leases or {}
+        self._gaps = gaps or Intervals()  # offsets whose messages the database has lost
+        for settled in self._groups.values():
+            self._pass_gaps(settled)
+        self._cursors: dict[str, Cursor] = {}
+        # Of groups that nobody reads by: what was handed out, and may still be settled.
+        self._put_away: list[Cursor] = []
+        self.due_times = DueTimes(house.delays)
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        """Always: a stream that is too long loses its oldest."""
+        entry = Entry(message, options or None, not_before=message.not_before)
+        if message.not_before is not None:
+            self.log.on_arrival = self._on_arrival
+        self.log.pending += 1
+        appends.append((self.log, entry))
+        return True
+
+    def _on_arrival(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.not_before is not None:
+                self.due_times.add(entry.not_before, entry.offset)
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins: all before it was dropped by retention."""
+        return min((first for first, _ in self.log.spans.values()), default=self.log.tail)
+
+    @property
+    def _last_offset(self) -> int:
+        """Of the newest message; the last numbers may be of messages that were lost."""
+        last = self.log.tail - 1
+        for start, end in reversed(list(self._gaps)):
+            if start <= last < end:
+                last = start - 1
+        return last
+
+    def _pass_gaps(self, settled: Settled) -> None:
+        """Nobody waits for what is not there."""
+        for start, end in self._gaps:
+            if end > settled.floor:
+                settled.mark_range(max(start, settled.floor), end)
+
+    async def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        if spec.exclusive and spec.group is None:
+            raise InvalidArgument(f"stream '{self.name}': an exclusive consumer needs a group")
+        start = await self._start(spec)
+        if self.is_deleted:
+            raise QueueNotFound(f"stream '{self.name}' was deleted")
+        cursor = self._cursor(spec, start)
+        if spec.exclusive and cursor.consumers:
+            raise ResourceLocked(f"group '{spec.group}' of stream '{self.name}' has consumers")
+        if any(consumer.spec.exclusive for consumer in cursor.consumers):
+            raise ResourceLocked(
+                f"group '{spec.group}' of stream '{self.name}' is in exclusive use"
+            )
+        return cursor.add_consumer(sink, spec)
+
+    async def _start(self, spec: ConsumerSpec) -> int:
+        """Where its cursor begins, if it is new: a committed position wins over the one that is
+        asked for."""
+        if spec.group is None:
+            return await self._find(spec.start)
+        self._check_group(spec.group)
+        settled = self._groups.get(spec.group)
+        return await self._find(spec.start) if settled is None else settled.floor
+
+    def _cursor(self, spec: ConsumerSpec, start: int) -> Cursor:
+        if spec.group is None:
+            return self._open("", Settled(start), is_kept=False)
+        cursor = self._cursors.get(spec.group)
+        if cursor is None:  # another may have come, and committed, while we looked for the start
+            settled = self._groups.setdefault(spec.group, Settled(start))
+            cursor = self._cursors[spec.group] = self._open(spec.group, settled, is_kept=True)
+            self.house.journal.note(cursor)
+        return cursor
+
+    def _check_group(self, group: str) -> None:
+        """Its name goes into the journal, with everybody else's rows, and stays."""
+        if not is_storable(group) or len(group) > 255:
+            raise InvalidArgument(
+                f"stream '{self.name}': the name of a consumer group is text of up to 255 "
+                "characters, without NUL"
+            )
+        if group not in self._groups and len(self._groups) >= MOST_GROUPS:
+            raise LimitExceeded(
+                f"stream '{self.name}' has {MOST_GROUPS} consumer groups, which is the limit; use "
+                "one of them again, or read without a group"
+            )
+
+    def on_retention(self) -> None:
+        """The oldest went: nobody waits for it any more."""
+        first = self.first_offset
+        self.due_times.forget_below(first)
+        for cursor in self.log.cursors:
+            if cursor.settled.floor < first:
+                cursor.settled.mark_range(cursor.settled.floor, first)
+                if cursor.journal is not None:
+                    cursor.journal.note(cursor)
+
+    def _open(self, group: str, settled: Settled, *, is_kept: bool) -> Cursor:
+        settled.mark_range(settled.floor, self.first_offset)
+        self._pass_gaps(settled)
+
+        def ready(cursor: Cursor) -> Ready:
+            return FifoReady(
+                settled.floor,
+                self.log.tail,
+                self.house.budget,
+                self._source,
+                cursor.pump,
+                settled.above if settled.above else None,
+            )
+
+        cursor = Cursor(
+            self,
+            ready,
+            clock=self.house.clock,
+            budget=self.house.budget,
+            counters=self.house.counters,
+            delays=self.house.delays,
+            journal=self.house.journal if is_kept else None,
+            settled=settled,
+            queue_id=self.log.queue_id,
+            group=group,
+            lease=self._leases.get(group, 0) if is_kept else HIDDEN,
+            requeues=False,
+        )
+        self.log.cursors.append(cursor)
+        return cursor
+
+    async def _find(self, position: Position | None) -> int:
+        if position is None or position.name == "next":
+            return self.log.tail
+        if position.name == "first":
+            return self.first_offset
+        if position.name == "last":
+            return max(self.first_offset, self._last_offset)
+        if position.offset is not None:
+            return self._place(position.offset)
+        if position.time is not None:
+            return await self._at_time(position.time)
+        raise InvalidArgument(
+            f"stream '{self.name}': start at first, last, next, an offset or a time"
+        )
+
+    def _place(self, offset: int) -> int:
+        """One to come may be waited for; it is written into the journal, with everybody else's
+        rows, so it must be a number that fits."""
+        if offset > LARGEST_OFFSET:
+            raise InvalidArgument(
+                f"stream '{self.name}': offset {str(offset)[:20]}... is beyond what a stream will "
+                f"ever hold; it ends at {self.log.tail}"
+            )
+        return max(0, offset)
+
+    async def _at_time(self, time: float) -> int:
+        """Before all times that PostgreSQL and Python can both write is before all messages."""
+        if time < EARLIEST:
+            return self.first_offset
+        return self.log.tail if time > LATEST else await self._source.offset_at(time)
+
+    def commit_cursor(self, group: str, offset: int) -> None:
+        """All up to and with `offset` is settled for that group."""
+        if offset >= self.log.tail or offset < 0:
+            raise InvalidArgument(
+                f"stream '{self.name}' has offsets {self.first_offset} to {self.log.tail - 1}; "
+                f"cannot commit {offset}"
+            )
+        cursor = self._cursors.get(group)
+        if cursor is None:
+            self._check_group(group)
+            settled = self._groups.setdefault(group, Settled())
+            cursor = self._open(group, settled, is_kept=True)
+            self.log.cursors.remove(cursor)
+        cursor.commit(offset)
+
+    async def reset_group(self, group: str, position: Position) -> int:
+        """Sends a group that nobody reads by to another place, back or forward; where that is.
+        Raises ResourceLocked while somebody reads: what he has in his hands would be settled in
+        the wrong place."""
+        start = await self._find(position)
+        if group not in self._groups:
+            raise InvalidArgument(f"stream '{self.name}' has no consumer group '{group}'")
+        if group in self._cursors:
+            raise ResourceLocked(
+                f"group '{group}' of stream '{self.name}' has consumers: stop them first"
+            )
+        for cursor in self._put_away:
+            if cursor.group == group:
+                cursor.journal = None  # what it settles is where the group was
+        self._groups[group] = settled = Settled(start)
+        self._leases[group] = 0
+        cursor = self._open(group, settled, is_kept=True)
+        self.log.cursors.remove(cursor)
+        cursor.seq = WRITE_ALL  # only a row that says everything can take something back
+        self.house.journal.note(cursor)
+        return settled.floor
+
+    def on_consumer_gone(self) -> None:
+        """Cursors that nobody reads by are put away: they need no memory."""
+        self._put_away = [cursor for cursor in self._put_away if cursor.in_flight]
+        for cursor in [c for c in self.log.cursors if not c.consumers]:
+            self.log.cursors.remove(cursor)
+            if cursor.in_flight:
+                self._put_away.append(cursor)
+            end_lease(cursor)
+            cursor.ready.clear()
+            for entry in cursor.delayed.clear():
+                cursor.release_memory(entry)
+            if cursor.journal is not None:
+                self._leases[cursor.group] = cursor.lease_asked
+                self._cursors.pop(cursor.group, None)
+
+    def groups(self) -> dict[str, Settled]:
+        return self._groups
+
+    def lease_of(self, group: str) -> int:
+        cursor = self._cursors.get(group)
+        return self._leases.get(group, 0) if cursor is None else cursor.lease_asked
+
+    def touch(self) -> None:
+        """A stream does not end by not being used."""
+
+    def _message_count(self) -> int:
+        first, tail = self.first_offset, self.log.tail
+        return tail - first - self._gaps.size_between(first, tail)
+
+    def counts(self) -> QueueCounts:
+        cursors = self.log.cursors
+        delayed = self.due_times.count(self.house.clock())
+        return QueueCounts(
+            self._message_count() - delayed,
+            sum(cursor.in_flight for cursor in cursors),
+            delayed,
+            sum(len(cursor.consumers) for cursor in cursors),
+        )
+
+    def cursors(self) -> list[Cursor]:
+        """All by which messages are in somebody's hands, or may be."""
+        return [*self.log.cursors, *self._put_away]
+
+    def end_cursors(self, end: Callable[[Cursor], None]) -> None:
+        self.due_times.clear()
+        for cursor in list(self.log.cursors):
+            end(cursor)
+
+    # --- the cursors' policy: nothing expires, nothing is buried
+
+    def on_expired(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None:
+        cursor.drop(entry)
+
+    def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
+        cursor.drop(entry)
+
+    def on_delayed(self, cursor: Cursor, when: float) -> None:
+        self.house.agenda.at(when, cursor.pump)
+
+    def on_due(self, cursor: Cursor, when: float) -> None:
+        """Never: nobody has to hurry with a stream."""
+
+    def on_unfinished(self, cursor: Cursor) -> None:
+        scheduler().later(cursor.pump)
+
+    def on_returned(self, cursor: Cursor, count: int) -> None:
+        """Never: a stream requeues nothing."""
+
+    def on_turn(self, cursor: Cursor) -> None:
+        """Never: nothing expires."""

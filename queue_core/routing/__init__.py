@@ -1,0 +1,1 @@
+"""Where a message goes: topics, exchanges, bindings, and the router over them."""

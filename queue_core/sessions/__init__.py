@@ -1,0 +1,1 @@
+"""MQTT's state that outlives a connection."""

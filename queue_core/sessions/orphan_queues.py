@@ -1,0 +1,53 @@
+"""Queues whose session or group is gone: deleted now, or as soon as the database can be reached.
+
+A deletion that comes late must not hit a new queue of the same name, so it happens in the turn of
+whoever makes such queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from queue_core.errors import CoreError, QueueNotFound
+from queue_core.timers import Agenda
+
+if TYPE_CHECKING:
+    from queue_core.queues.competing import ClassicQueue
+    from queue_core.vhost import Vhost
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = 5.0  # seconds until the database is asked again
+
+Later = Callable[[Coroutine[Any, Any, object]], None]
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+
+
+class Leftovers:
+    def __init__(self, clock: Callable[[], float], agenda: Agenda, later: Later) -> None:
+        self._clock = clock
+        self._agenda = agenda
+        self._later = later
+
+    async def drop(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+        """Deletes the queue. Called in its turn; `turn` is for when that has to be done again."""
+        if queue.is_deleted:
+            return
+        try:
+            await vhost.delete_queue(queue.name, inside=True)
+        except QueueNotFound:
+            return
+        except CoreError as error:
+            log.warning("queue '%s' cannot be removed yet: %s", queue.name, error)
+            again = self._clock() + RETRY
+            self._agenda.at(again, lambda: self.drop_later(vhost, queue, turn))
+
+    def drop_later(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+        self._later(self._drop_in_turn(vhost, queue, turn))
+
+    async def _drop_in_turn(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+        async with turn():
+            await self.drop(vhost, queue, turn)
