@@ -32,7 +32,7 @@ import asyncpg
 
 from bench.processes import cpu_seconds
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.store import migration
+from queue_core.store.operator import migration
 from spark_etl.connection import jdbc_options
 from spark_etl.export import ExportSettings, export
 from spark_etl.runtime import local_session

@@ -39,7 +39,7 @@ from queue_core.manager import Manager
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED
 from queue_core.queues.spec import QueueSpec
-from queue_core.store.migration import upgrade
+from queue_core.store.operator.migration import upgrade
 from queue_core.vhost import Vhost
 
 BODY: Final = bytes(range(256))

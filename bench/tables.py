@@ -25,7 +25,7 @@ from bench.store import BODY, QUEUE, Bench, Drain, Figure, Load, show
 from gateway.collector import tune_collector
 from gateway.embedded_postgres import EmbeddedPostgres
 from queue_core.delivery.consumer import ConsumerSpec
-from queue_core.store.migration import upgrade
+from queue_core.store.operator.migration import upgrade
 
 BATCH: Final = 500
 APPEND, CONSUME = "append", "consume and settle"

@@ -39,7 +39,7 @@ from queue_core.routing.bindings import BindingLimits
 from queue_core.sessions.retained import RetainedSettings
 from queue_core.sessions.session import SessionSettings
 from queue_core.store.database import StoreSettings
-from queue_core.store.segments import SegmentLimits
+from queue_core.store.write.segments import SegmentLimits
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from queue_core.access.scram import Verifier
 from queue_core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from queue_core.store.preflight import Problem
+    from queue_core.store.operator.preflight import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _setting(value: str | float | bool) -> str:
 async def _make_fit(url: str, *, may_migrate: bool) -> None:
     """Migrates where that is all that is wrong; a login that may not change the schema gets by as
     long as there is nothing to change."""
-    from queue_core.store.preflight import MIGRATE
+    from queue_core.store.operator.preflight import MIGRATE
 
     problems = await _problems(url)
     if problems and may_migrate and all(problem.way_out == MIGRATE for problem in problems):
@@ -131,8 +131,8 @@ async def _make_fit(url: str, *, may_migrate: bool) -> None:
 
 
 async def _problems(url: str) -> list[Problem]:
-    from queue_core.store import diagnosis, preflight
-    from queue_core.store.findings import Level
+    from queue_core.store.operator import diagnosis, preflight
+    from queue_core.store.operator.findings import Level
 
     async with reaching(url):
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
@@ -149,7 +149,7 @@ async def _problems(url: str) -> list[Problem]:
 
 async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:
     """Migrates the database where it is behind; the version that it has then."""
-    from queue_core.store import migration
+    from queue_core.store.operator import migration
 
     wanted = revision or migration.expected_version()
     async with reaching(url):
@@ -167,7 +167,7 @@ async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:
 
 async def take_back(url: str, revision: str) -> str | None:
     """Takes the database back to an older revision."""
-    from queue_core.store import migration
+    from queue_core.store.operator import migration
 
     async with reaching(url):
         try:

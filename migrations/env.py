@@ -1,4 +1,4 @@
-"""How alembic reaches the database: over the connection that queue_core.store.migration hands in.
+"""Alembic reaches the database over the connection that queue_core.store.operator.migration gives.
 
 Offline it prints SQL instead. Everything of one run is one transaction, and an advisory lock keeps
 a second migration of the same database waiting.

@@ -35,13 +35,13 @@ from queue_core.routing.topics import dotted
 from queue_core.sessions.sessions import Sessions, SessionSettings
 from queue_core.sessions.subscription import Subscription
 from queue_core.store.database import Database, StoreSettings
-from queue_core.store.definitions import Definitions, StoredBinding
-from queue_core.store.inventory import Inventory, remembered
-from queue_core.store.rights import RightsListener
-from queue_core.store.rows import Forms
-from queue_core.store.sessions import make_sessions
-from queue_core.store.users import StoredRoll
-from queue_core.store.vhosts import Vhosts
+from queue_core.store.lost_commits.inventory import Inventory, remembered
+from queue_core.store.tables.definitions import Definitions, StoredBinding
+from queue_core.store.tables.rights_changes import RightsListener
+from queue_core.store.tables.sessions import make_sessions
+from queue_core.store.tables.users import StoredRoll
+from queue_core.store.tables.vhosts import Vhosts
+from queue_core.store.write.rows import Forms
 from queue_core.timers import Agenda
 from queue_core.vhost import Vhost
 

@@ -29,9 +29,9 @@ from gateway.database import (
 )
 from gateway.postgres_cluster import DATABASE, HOST, ROLE
 from gateway.postgres_errors import DataDirInUse
-from queue_core.store import operations
-from queue_core.store.operations import Operations
-from queue_core.store.plans import NO_JIT
+from queue_core.store.operator import operations
+from queue_core.store.operator.operations import Operations
+from queue_core.store.planner_settings import NO_JIT
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -1,6 +1,7 @@
 """`howdah doctor`: what is wrong with this configuration, database, disk and clock.
 
-Gathers findings and prints them; the questions to the database are queue_core.store.diagnosis.
+Gathers findings and prints them; the questions to the database are in
+queue_core.store.operator.diagnosis.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from gateway.database import DatabaseError
 from gateway.listeners import PRODUCT, cannot_listen
 from gateway.postgres_errors import EmbeddedPostgresError
 from gateway.tls import server_context
-from queue_core.store.findings import Finding, Level, fail, ok, warn
-from queue_core.store.operations import Operations
+from queue_core.store.operator.findings import Finding, Level, fail, ok, warn
+from queue_core.store.operator.operations import Operations
 
 MIB = 1024 * 1024
 LEAST_FREE_BYTES = 256 * MIB
@@ -65,7 +66,7 @@ def register(commands: Commands) -> None:
 
 
 async def doctor(options: argparse.Namespace, config: Config) -> int:
-    from queue_core.store.diagnosis import examine
+    from queue_core.store.operator.diagnosis import examine
 
     findings = ok(f"configuration: {options.config or 'defaults and environment'}")
     findings += disk(Path(config.data_dir)) + open_files()

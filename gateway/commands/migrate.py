@@ -8,7 +8,7 @@ from gateway.commands.command import CommandError, Commands, add_command
 from gateway.commands.database import database_url
 from gateway.config import Config
 from gateway.database import bring_up_to_date, reaching, take_back
-from queue_core.store import operations
+from queue_core.store.operator import operations
 
 BASE = "base"
 
@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
 
 
 async def migrate(options: argparse.Namespace, config: Config) -> int:
-    from queue_core.store import migration
+    from queue_core.store.operator import migration
 
     revisions = (BASE, *migration.known_versions())
     target = _known(options.to or "head", "--to", revisions)
@@ -102,7 +102,7 @@ async def _require_no_gateway(url: str) -> None:
 
 
 async def _version(url: str) -> str | None:
-    from queue_core.store.migration import current_version
+    from queue_core.store.operator.migration import current_version
 
     async with reaching(url):
         return await current_version(url)

@@ -10,7 +10,7 @@ import asyncpg
 
 from gateway.config import Auth, Config, ConfigError, is_loopback, require_safe_listeners
 from gateway.database import SCHEMA_MISSING
-from queue_core.store.findings import Finding, fail, ok, warn
+from queue_core.store.operator.findings import Finding, fail, ok, warn
 
 HAS_USERS = """
 SELECT EXISTS (

@@ -32,7 +32,12 @@ from gateway.commands.tables import (
 )
 from gateway.config import Config
 from queue_core.routing.router import TOPIC_SPACE
-from queue_core.store.operations import ConditionFailed, Operations, PeekedMessage, QueueDetails
+from queue_core.store.operator.operations import (
+    ConditionFailed,
+    Operations,
+    PeekedMessage,
+    QueueDetails,
+)
 
 LIST_COLUMNS = (
     "vhost",

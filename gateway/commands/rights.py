@@ -29,7 +29,7 @@ async def changing(config: Config, *, make: bool = False) -> AsyncIterator[Async
     """For one change; left when the gateway acts by it. Raises CommandError where it does not."""
     async with engine_for(config, make=make) as engine:
         yield engine
-        from queue_core.store.rights import Confirmation, confirmed
+        from queue_core.store.tables.rights_changes import Confirmation, confirmed
 
         found = await confirmed(engine)
     if found is Confirmation.NO_GATEWAY:

@@ -30,7 +30,7 @@ from queue_core.access.scram import Verifier
 from queue_core.message.message import TOPIC_EXCHANGE
 
 if TYPE_CHECKING:
-    from queue_core.store.users import Users
+    from queue_core.store.tables.users import Users
 
 ALL = ".*"
 GRANTED_EVERYTHING = (
@@ -118,7 +118,7 @@ def _register_grants(family: Commands) -> None:
 @asynccontextmanager
 async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users]:
     """For one change, which is in force at the end of the block."""
-    from queue_core.store.users import Users
+    from queue_core.store.tables.users import Users
 
     async with changing(config, make=make) as engine:
         yield Users(engine)
@@ -172,7 +172,7 @@ def _password(name: str) -> str:
 
 async def list_users(options: argparse.Namespace, config: Config) -> int:
     async with engine_for(config) as engine:
-        from queue_core.store.users import StoredRoll
+        from queue_core.store.tables.users import StoredRoll
 
         roll = await StoredRoll(engine).read()
     if options.json:

@@ -18,7 +18,7 @@ from gateway.config import Config
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from queue_core.store.vhosts import Vhosts
+    from queue_core.store.tables.vhosts import Vhosts
 
 
 def register(commands: Commands) -> None:
@@ -45,7 +45,7 @@ def register(commands: Commands) -> None:
 
 
 def _vhosts(engine: AsyncEngine) -> Vhosts:
-    from queue_core.store.vhosts import Vhosts
+    from queue_core.store.tables.vhosts import Vhosts
 
     return Vhosts(engine)
 

@@ -18,7 +18,7 @@ from gateway.message_files.document import (
     text,
 )
 from queue_core.message.message import CANONICAL, Message
-from queue_core.store.rows import RICH, properties_from_row, property_columns
+from queue_core.store.write.rows import RICH, properties_from_row, property_columns
 
 COLUMNS: Final = RICH[RICH.index("content_type") :]
 TEXTS: Final = tuple(name for name in COLUMNS if name not in ("created_at", "headers"))

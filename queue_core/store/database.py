@@ -23,29 +23,29 @@ from queue_core.counters import Counters
 from queue_core.delivery.orderly_end import end_lease
 from queue_core.errors import StoreUnavailable
 from queue_core.message.message import utc
-from queue_core.store import diagnosis
-from queue_core.store.checkpoint import Checkpoint
-from queue_core.store.cold import FENCE, transaction
-from queue_core.store.commands import Commands
-from queue_core.store.complaints import Complaints
-from queue_core.store.definitions import Definitions, DefinitionStore, StoredQueue
-from queue_core.store.durability import insist_on_commits
-from queue_core.store.fence import READ_COMMITTED
-from queue_core.store.findings import Level
-from queue_core.store.inventory import Inventory, differences, read_inventory
-from queue_core.store.keepalive import keep_alive
-from queue_core.store.losses import QUEUE_IDS, Loss, find_losses, note_losses, summary
-from queue_core.store.maintenance import Maintenance
-from queue_core.store.outbox import Outbox
+from queue_core.store.connection_keepalive import keep_alive
+from queue_core.store.log_once import Complaints
+from queue_core.store.lost_commits.inventory import Inventory, differences, read_inventory
+from queue_core.store.lost_commits.losses import QUEUE_IDS, Loss, find_losses, note_losses, summary
+from queue_core.store.lost_commits.witness import Witness
+from queue_core.store.operator import diagnosis
+from queue_core.store.operator.findings import Level
 from queue_core.store.ownership import AWAY, Owner, Setback
-from queue_core.store.plans import NO_JIT, PooledConnection
-from queue_core.store.reader import Reader
-from queue_core.store.recovery import Recovered, recover, recover_delays, require_tables
-from queue_core.store.rows import Forms
-from queue_core.store.segments import SegmentBook, SegmentLimits
-from queue_core.store.stored import QueueStore
-from queue_core.store.witness import Witness
-from queue_core.store.writer import Writer
+from queue_core.store.planner_settings import NO_JIT, PooledConnection
+from queue_core.store.queue_store import QueueStore
+from queue_core.store.read.reader import Reader
+from queue_core.store.read.recovery import Recovered, recover, recover_delays, require_tables
+from queue_core.store.requests.commands import Commands
+from queue_core.store.requests.outbox import Outbox
+from queue_core.store.tables.cold_statements import FENCE, transaction
+from queue_core.store.tables.definitions import Definitions, DefinitionStore, StoredQueue
+from queue_core.store.upkeep.drop_segments import Maintenance
+from queue_core.store.write.checkpoint import Checkpoint
+from queue_core.store.write.durability import insist_on_commits
+from queue_core.store.write.fence import READ_COMMITTED
+from queue_core.store.write.rows import Forms
+from queue_core.store.write.segments import SegmentBook, SegmentLimits
+from queue_core.store.write.writer import Writer
 
 if TYPE_CHECKING:
     from queue_core.queues.competing import ClassicQueue

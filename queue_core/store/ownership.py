@@ -17,14 +17,20 @@ from typing import Final
 import asyncpg
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.durability import insist_on_commits
-from queue_core.store.fence import FENCE_LOCK, READ_COMMITTED, Fence
-from queue_core.store.keepalive import keep_alive
-from queue_core.store.marks import Marks, read_extent
-from queue_core.store.plans import NO_JIT
-from queue_core.store.provenance import Past, Tenure, add_tenure, read_place, read_tenures
-from queue_core.store.recovery import TornTables
-from queue_core.store.session_probe import NoSession, require_session
+from queue_core.store.connection_keepalive import keep_alive
+from queue_core.store.lost_commits.commit_marks import Marks, read_extent
+from queue_core.store.lost_commits.provenance import (
+    Past,
+    Tenure,
+    add_tenure,
+    read_place,
+    read_tenures,
+)
+from queue_core.store.planner_settings import NO_JIT
+from queue_core.store.pooler_check import NoSession, require_session
+from queue_core.store.read.recovery import TornTables
+from queue_core.store.write.durability import insist_on_commits
+from queue_core.store.write.fence import FENCE_LOCK, READ_COMMITTED, Fence
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB, UUID
 
-from queue_core.store.activity_tables import consumer, queue_activity
-from queue_core.store.columns import (
+from queue_core.store.schema_activity import consumer, queue_activity
+from queue_core.store.schema_columns import (
     NOW,
     SCHEMA,
     Timestamp,
@@ -39,7 +39,7 @@ from queue_core.store.columns import (
     tuned,
     vhost_column,
 )
-from queue_core.store.loss_tables import MARK_TABLE, commit_mark, log_end, loss, ownership
+from queue_core.store.schema_losses import MARK_TABLE, commit_mark, log_end, loss, ownership
 
 __all__ = [
     "SCHEMA",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queue_core.store import migration
+from queue_core.store.operator import migration
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.gateway_process import GatewayProcess

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from queue_core.store.migration import expected_version
+from queue_core.store.operator.migration import expected_version
 from tests.gateway.operator import answer, ready, refusal, wait_until
 from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
 from tests.postgres import execute, fetch_value

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from gateway.data_dir import DataDirLock, is_held
-from queue_core.store import diagnosis
-from queue_core.store.findings import Finding, Level
-from queue_core.store.migration import upgrade
+from queue_core.store.operator import diagnosis
+from queue_core.store.operator.findings import Finding, Level
+from queue_core.store.operator.migration import upgrade
 from tests import certificates
 from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.store.migration import downgrade, known_versions, upgrade
+from queue_core.store.operator.migration import downgrade, known_versions, upgrade
 from tests.gateway.operator import refusal
 from tests.gateway_process import GatewayProcess, howdah, running
 from tests.postgres import execute

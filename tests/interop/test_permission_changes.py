@@ -25,7 +25,7 @@ from protocols.mqtt.packets import (
 )
 from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
 from queue_core.access.passwords import hash_password
-from queue_core.store.rights import Confirmation, confirmed_on
+from queue_core.store.tables.rights_changes import Confirmation, confirmed_on
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     BlockingConnection,

@@ -22,8 +22,8 @@ from queue_core.delivery import cursor, ready
 from queue_core.delivery import dispatch as handing_out
 from queue_core.delivery import ready_by_priority as priorities
 from queue_core.message.message import CANONICAL, Properties
-from queue_core.store import batch, writer
-from queue_core.store.segments import SegmentLimits
+from queue_core.store.write import batch, writer
+from queue_core.store.write.segments import SegmentLimits
 from tests.store.managers import BRISK, PATIENCE, House
 
 T = TypeVar("T")

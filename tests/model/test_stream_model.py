@@ -16,7 +16,7 @@ from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
-from queue_core.store.segments import SegmentLimits
+from queue_core.store.write.segments import SegmentLimits
 from tests.model.machine import Machine, examine, in_time, make_tight
 from tests.model.plain_stream import Group, PlainStream, Reading
 from tests.store.managers import BRISK, Inbox

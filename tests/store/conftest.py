@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.store import migration
+from queue_core.store.operator import migration
 from tests.postgres import create_database, database_of, execute
 from tests.store.managers import House
 

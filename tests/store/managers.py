@@ -16,7 +16,7 @@ from queue_core.outcomes import ACCEPTED, Published, Verdict
 from queue_core.queues.competing import ClassicQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
-from queue_core.store.segments import SegmentLimits
+from queue_core.store.write.segments import SegmentLimits
 from queue_core.vhost import Queue, Vhost
 
 PATIENCE = 20.0

@@ -11,7 +11,7 @@ import pytest
 from queue_core.delivery.consumer import Origin
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.spec import QueueSpec
-from queue_core.store import consumer_notes
+from queue_core.store.upkeep import consumer_notes
 from tests.store.logins import a_login
 from tests.store.managers import START, House
 

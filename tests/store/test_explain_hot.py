@@ -8,13 +8,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from queue_core.store.reader import (
+from queue_core.store.queue_store import HEADS
+from queue_core.store.read.reader import (
     offsets_statement,
     range_statement,
     time_statement,
 )
-from queue_core.store.recovery import spans_statement
-from queue_core.store.stored import HEADS
+from queue_core.store.read.recovery import spans_statement
 from tests.store import seed
 
 ROWS = 20_000

@@ -16,10 +16,10 @@ from queue_core.manager import Manager
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.spec import QueueSpec
-from queue_core.store import session_probe
-from queue_core.store.fence import FENCE_LOCK, FENCED, Fence, fenced
+from queue_core.store import pooler_check as session_probe
 from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
-from queue_core.store.session_probe import NoSession
+from queue_core.store.pooler_check import NoSession
+from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
 from queue_core.vhost import Queue
 from tests.store.managers import House, Told
 from tests.store.pooler import PROGRAM, running_pooler

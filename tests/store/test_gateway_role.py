@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.store import preflight
 from queue_core.store.database import StoreSettings
-from queue_core.store.segments import SegmentLimits
+from queue_core.store.operator import preflight
+from queue_core.store.write.segments import SegmentLimits
 from tests.postgres import execute
 from tests.store.managers import BRISK, House, bodies
 

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store import diagnosis, preflight
-from queue_core.store.findings import Level
-from queue_core.store.recovery import TornTables
+from queue_core.store.operator import diagnosis, preflight
+from queue_core.store.operator.findings import Level
+from queue_core.store.read.recovery import TornTables
 from tests.store.managers import House, bodies
 
 SEGMENT = "SELECT max(id) FROM howdah.segment"

@@ -9,7 +9,7 @@ import pytest
 
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, Outcome, Verdict
-from queue_core.store import writer as writer_module
+from queue_core.store.write import writer as writer_module
 from tests.store.managers import House
 
 

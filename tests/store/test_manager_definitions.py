@@ -30,8 +30,8 @@ from queue_core.outcomes import Published
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.store.definitions import DefinitionStore
-from queue_core.store.vhosts import Vhosts
+from queue_core.store.tables.definitions import DefinitionStore
+from queue_core.store.tables.vhosts import Vhosts
 from tests.store.managers import House, bodies
 
 

@@ -12,7 +12,7 @@ from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.store.vhosts import Vhosts
+from queue_core.store.tables.vhosts import Vhosts
 from tests.store.managers import House, Told, bodies, drained
 
 LENGTH = "x-recent-history-length"

@@ -16,7 +16,7 @@ from queue_core.delivery.ready import LEAST
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.queues import competing as queues
-from queue_core.store import reader
+from queue_core.store.read import reader
 from tests.store.managers import House
 
 

@@ -21,8 +21,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from gateway.embedded_postgres import EmbeddedPostgres
 from gateway.postgres_binaries import find_binaries
 from migrations import statements
-from queue_core.store import migration
-from queue_core.store.migration import MigrationError
+from queue_core.store.operator import migration
+from queue_core.store.operator.migration import MigrationError
 from queue_core.store.schema import SCHEMA, VERSION_TABLE, is_leaf, metadata
 from tests.postgres import chosen_bin_dir, execute, fetch_value
 
@@ -184,7 +184,7 @@ async def test_an_unknown_revision_is_refused_with_those_that_are_known(database
 
 
 async def test_two_migrations_at_once_wait_for_each_other(database_url: str) -> None:
-    script = "import asyncio, sys; from queue_core.store.migration import upgrade; "
+    script = "import asyncio, sys; from queue_core.store.operator.migration import upgrade; "
     script += "print(asyncio.run(upgrade(sys.argv[1])))"
     both = [
         await asyncio.create_subprocess_exec(

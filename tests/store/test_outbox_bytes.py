@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from queue_core.outcomes import ACCEPTED
-from queue_core.store.outbox import CHUNK_BYTES
+from queue_core.store.requests.outbox import CHUNK_BYTES
 from tests.store.managers import House, drained, eventually
 
 SIZE = CHUNK_BYTES // 4

@@ -28,8 +28,8 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.sessions.subscription import Subscription
-from queue_core.store import writer
-from queue_core.store.rows import plain
+from queue_core.store.write import writer
+from queue_core.store.write.rows import plain
 from tests.store.managers import House, Inbox, Told
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
 from tests.store.sessions import ANONYMOUS, Owner

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from gateway.embedded_postgres import EmbeddedPostgres
-from queue_core.store import preflight
-from queue_core.store.migration import known_versions
+from queue_core.store.operator import preflight
+from queue_core.store.operator.migration import known_versions
 from tests.postgres import execute
 
 

@@ -13,9 +13,9 @@ from sqlalchemy.pool import NullPool
 from queue_core.access.accounts import EVERYTHING, TopicPermission
 from queue_core.access.auth import Action, Identity, Resource
 from queue_core.store.ownership import LOCK
-from queue_core.store.rights import Confirmation, confirmed
-from queue_core.store.users import StoredRoll, Users
-from queue_core.store.vhosts import Vhosts
+from queue_core.store.tables.rights_changes import Confirmation, confirmed
+from queue_core.store.tables.users import StoredRoll, Users
+from queue_core.store.tables.vhosts import Vhosts
 from tests.store.managers import House
 
 TOPIC = Resource("topic", "/", "amq.topic", "plant.7")

@@ -19,8 +19,8 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
-from queue_core.store.fence import fenced
 from queue_core.store.ownership import Setback
+from queue_core.store.write.fence import fenced
 from tests.store.managers import House, bodies
 from tests.store.sessions import ANONYMOUS, Owner
 
@@ -280,7 +280,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_its_mark(
 ) -> None:
     """Also one that has neither messages nor settlements: a retained value, which would be written
     a second time over a newer one."""
-    from queue_core.store import statements
+    from queue_core.store.write import statements
 
     written = statements.write
     calls = 0
@@ -301,7 +301,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_its_mark(
 async def test_marks_are_forgotten_with_their_generation_and_prove_what_came_after(
     house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queue_core.store.writer.GENERATION_ROWS", 20)
+    monkeypatch.setattr("queue_core.store.write.writer.GENERATION_ROWS", 20)
     leaves = "SELECT array_agg(relname::text ORDER BY relname) FROM pg_class "
     leaves += "WHERE relname ~ '^commit_mark_[0-9]+$'"
     lost: list[Exception] = []
@@ -323,7 +323,7 @@ async def test_a_transaction_of_the_generation_before_leaves_its_mark_there(
 ) -> None:
     """One that runs while the journal starts again; it may see the new number before the new
     partitions, and must not look for them."""
-    monkeypatch.setattr("queue_core.store.writer.GENERATION_ROWS", 1)
+    monkeypatch.setattr("queue_core.store.write.writer.GENERATION_ROWS", 1)
     await house.queue("q")
     before = await db.fetchval("SELECT generation FROM howdah.gateway")
     passage = house.manager.writer.fence.begin()

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from queue_core.store import diagnosis
-from queue_core.store.findings import Level
-from queue_core.store.operations import connect
+from queue_core.store.operator import diagnosis
+from queue_core.store.operator.findings import Level
+from queue_core.store.operator.operations import connect
 from tests.store.logins import a_login
 from tests.store.seed import make_segment
 

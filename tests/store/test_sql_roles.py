@@ -9,8 +9,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from queue_core.store import preflight
-from queue_core.store.operations import OperationError, Operations
+from queue_core.store.operator import preflight
+from queue_core.store.operator.operations import OperationError, Operations
 from queue_core.store.schema import is_leaf
 from tests.store.logins import logged_in
 from tests.store.seed import append, change, death, make_queue, make_segment

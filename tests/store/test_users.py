@@ -15,8 +15,8 @@ from queue_core.access.login import Challenge, Proven
 from queue_core.access.passwords import hash_password
 from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
-from queue_core.store.migration import upgrade
-from queue_core.store.users import StoredRoll, Users
+from queue_core.store.operator.migration import upgrade
+from queue_core.store.tables.users import StoredRoll, Users
 from tests.scram_client import ScramClient
 
 AWAY = Peer("192.0.2.7")

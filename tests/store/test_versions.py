@@ -17,8 +17,8 @@ from queue_core.manager import Manager
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED
 from queue_core.queues.spec import QueueSpec
-from queue_core.store import preflight
-from queue_core.store.migration import current_version, downgrade, upgrade
+from queue_core.store.operator import preflight
+from queue_core.store.operator.migration import current_version, downgrade, upgrade
 from tests.postgres_versions import VERSIONS, NotToBeHad, binaries_of
 
 LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}

@@ -13,7 +13,9 @@ import pytest
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from queue_core.queues.spec import QueueSpec
-from queue_core.store import cold, complaints, writer
+from queue_core.store import log_once as complaints
+from queue_core.store.tables import cold_statements as cold
+from queue_core.store.write import writer
 from tests.store.managers import House, Told, bodies
 
 NOBODYS_FAULT = {

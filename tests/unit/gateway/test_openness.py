@@ -6,7 +6,7 @@ import pytest
 
 from gateway.commands.openness import in_the_clear, strangers, unguarded
 from gateway.config import Auth, Config, Listener, Listeners
-from queue_core.store.findings import Level
+from queue_core.store.operator.findings import Level
 
 
 @pytest.mark.parametrize(

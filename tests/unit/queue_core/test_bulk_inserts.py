@@ -9,8 +9,8 @@ import pytest
 
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import NO_PROPERTIES, Death, Message, Properties
-from queue_core.store.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
-from queue_core.store.statements import COPY_BYTES, COPY_FROM, is_for_copy
+from queue_core.store.write.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
+from queue_core.store.write.statements import COPY_BYTES, COPY_FROM, is_for_copy
 
 
 def row(body: bytes | None) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.gathering import MOST, Gathering
+from queue_core.store.tables.group_commit import MOST, Gathering
 
 
 class Table:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from queue_core.store.mark_file import MarkFile, boot_id, find_record
-from queue_core.store.marks import Extent, Marks
-from queue_core.store.provenance import Past, Place
+from queue_core.store.lost_commits.commit_marks import Extent, Marks
+from queue_core.store.lost_commits.mark_file import MarkFile, boot_id, find_record
+from queue_core.store.lost_commits.provenance import Past, Place
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PAST = Past("a1", Place("7001", 16384, 1), (), Extent())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from queue_core.store.marks import Extent, Marks
+from queue_core.store.lost_commits.commit_marks import Extent, Marks
 
 
 def test_a_commit_vouches_for_all_that_was_answered_before_it_began() -> None:

@@ -12,8 +12,8 @@ import pytest
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import Message
-from queue_core.store import reader
-from queue_core.store.reader import Reader
+from queue_core.store.read import reader
+from queue_core.store.read.reader import Reader
 
 SIZE = 100
 

@@ -1,0 +1,1 @@
+"""Commits that a database has lost: how they are noticed, and what is said of them."""

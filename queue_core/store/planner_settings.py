@@ -1,0 +1,25 @@
+"""Connections whose plans are not compiled before they run.
+
+PostgreSQL compiles (JIT) what it estimates to be costly, and a plan over hundreds of segments takes
+it seconds to compile where running it takes milliseconds. Asked for by SET, not at the connection's
+start, which poolers would refuse.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import asyncpg
+
+from queue_core.store.write.durability import INSIST
+from queue_core.store.write.fence import READ_COMMITTED
+
+NO_JIT: Final = "SET jit = off"
+
+
+class PooledConnection(asyncpg.Connection):
+    """Stays so when the pool resets it for the next one, and commits to the disk; the pool's `init`
+    asks for both first."""
+
+    def get_reset_query(self) -> str:
+        return "\n".join((super().get_reset_query(), f"{NO_JIT};", f"{READ_COMMITTED};", INSIST))

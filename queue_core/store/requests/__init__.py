@@ -1,0 +1,1 @@
+"""What SQL asks of a running gateway."""

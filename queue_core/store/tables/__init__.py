@@ -1,0 +1,1 @@
+"""The cold tables, one module each."""

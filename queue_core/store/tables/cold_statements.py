@@ -1,0 +1,129 @@
+"""Cold statements: a transaction of its own for each, through the engine, and the core's errors;
+many rows in one statement, as arrays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+from sqlalchemy import Table, TableValuedAlias, bindparam, cast, column, func, select
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.types import Text
+
+from queue_core.errors import InvalidArgument, StoreUnavailable
+from queue_core.store.log_once import Complaints
+from queue_core.store.write.fence import CHECK, Fence
+
+# Data out of range, one row twice in a statement, and what is too large for an index or a row: the
+# same would fail again, and whoever is written along with it has nothing to do with it.
+ABOUT_VALUES: Final = ("21", "22", "54")
+# A DBA's doing, until he undoes it: no right, no table, no function, no schema.
+TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
+
+FENCE: Final = "howdah_fence"  # an engine's option: the Fence that a gateway's own pass
+
+log = logging.getLogger(__name__)
+complaints = Complaints(log)
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction that writes: committed when the block ends, and behind the fence where the
+    engine has one, with a mark of its own. Raises what `reading` does."""
+    fence: Fence | None = engine.get_execution_options().get(FENCE)
+    passage = None if fence is None else fence.begin()
+    async with _in_our_words():
+        async with engine.begin() as connection:
+            if passage is not None:
+                await connection.exec_driver_sql(CHECK, passage.arguments)
+            yield connection
+        if passage is not None:
+            passage.committed()
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction that only reads. A database out of reach, or in which somebody has taken rights
+    or tables away, is StoreUnavailable, a value that it cannot hold InvalidArgument; a broken
+    constraint or statement is our own mistake, and stays what it is."""
+    async with _in_our_words(), engine.connect() as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _in_our_words() -> AsyncIterator[None]:
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DBAPIError as error:
+        if isinstance(error, ProgrammingError) and _state(error) not in TAKEN_AWAY:
+            raise
+        if _is_about_a_value(error):
+            raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
+        raise _unavailable(error) from error
+    except (SQLAlchemyError, asyncpg.PostgresError, OSError, TimeoutError) as error:
+        raise _unavailable(error) from error
+
+
+def _is_about_a_value(error: DBAPIError) -> bool:
+    """Most of these classes SQLAlchemy has no name for; the driver itself refuses text that is no
+    Unicode."""
+    return (
+        isinstance(error, DataError)
+        or _state(error).startswith(ABOUT_VALUES)
+        or isinstance(getattr(error.orig, "__cause__", None), ValueError)
+    )
+
+
+def _state(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
+
+
+def _unavailable(error: BaseException) -> StoreUnavailable:
+    reason = _first_line(error)
+    complaints.warn("definitions, sessions and the like cannot be read or written: %s", reason)
+    return StoreUnavailable(f"the database cannot do this now; try again later: {reason}")
+
+
+def _first_line(error: BaseException) -> str:
+    """In the words of whoever found it: the driver or the database, not those between."""
+    found = getattr(getattr(error, "orig", None), "__cause__", None) or error
+    return next(iter(str(found).splitlines()), type(found).__name__)
+
+
+def unnested(**columns: tuple[Sequence[object], Any]) -> TableValuedAlias:
+    """A table of the given columns: for each its values and their type."""
+    arrays = [bindparam(None, list(v), ARRAY(kind), unique=True) for v, kind in columns.values()]
+    named = [column(name, kind) for name, (_, kind) in columns.items()]
+    return func.unnest(*arrays).table_valued(*named).render_derived(name="given")
+
+
+def insert_rows(table: Table, rows: Sequence[Mapping[str, object]]) -> Insert:
+    """Inserts rows that all have the same columns; whatever their number, one statement, compiled
+    once. JSON is given as objects, or written already."""
+    kinds = {name: table.columns[name].type for name in rows[0]}
+    is_json = {name: isinstance(kind, JSONB) for name, kind in kinds.items()}
+    given = unnested(
+        **{
+            name: (
+                [_json(row[name]) if is_json[name] else row[name] for row in rows],
+                Text if is_json[name] else kind,
+            )
+            for name, kind in kinds.items()
+        }
+    )
+    wanted = [cast(given.c[name], JSONB) if is_json[name] else given.c[name] for name in kinds]
+    return insert(table).from_select(list(kinds), select(*wanted))
+
+
+def _json(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()

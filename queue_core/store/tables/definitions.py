@@ -1,0 +1,250 @@
+"""Durable definitions: vhosts, exchanges, queues, bindings. Cold: written when they change, read
+when the gateway starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.types import Text
+
+from queue_core.errors import CoreError, InvalidArgument
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import Binding, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.store import schema
+from queue_core.store.tables.arguments import declared, stored
+from queue_core.store.tables.cold_statements import insert_rows, transaction, unnested
+from queue_core.store.tables.group_commit import Gathering
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBinding:
+    id: int
+    vhost: str
+    source: str
+    destination_kind: str
+    destination: str
+    key: str
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueue:
+    id: int
+    vhost: str
+    spec: QueueSpec
+    created_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    vhosts: list[str]
+    exchanges: list[tuple[str, ExchangeSpec]]
+    queues: list[StoredQueue]
+    bindings: list[StoredBinding]
+
+
+class DefinitionStore:
+    """Implements the core's `Keeper`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._adding = Gathering(self._add_queues)
+        self._removing = Gathering(self._remove_queues)
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            level = logging.INFO if isinstance(error, CoreError) else logging.ERROR
+            log.log(level, "could not finish: %s", error)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _execute(self, statement: Any) -> Any:
+        async with transaction(self._engine) as connection:
+            return await connection.execute(statement)
+
+    # --- changes
+
+    async def add_vhost(self, name: str) -> None:
+        await self._execute(upsert(schema.vhost).values(name=name).on_conflict_do_nothing())
+
+    async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None:
+        async with transaction(self._engine) as connection:
+            # a row may be there that nobody knows of: the commit went through, the answer did not
+            await _delete_exchange(connection, vhost, spec.name)
+            await connection.execute(
+                insert(schema.exchange).values(
+                    vhost=vhost,
+                    name=spec.name,
+                    kind=spec.kind.value,
+                    auto_delete=spec.auto_delete,
+                    internal=spec.internal,
+                    arguments=stored(spec.arguments),
+                )
+            )
+
+    async def remove_exchange(self, vhost: str, name: str) -> None:
+        async with transaction(self._engine) as connection:
+            await _delete_exchange(connection, vhost, name)
+
+    async def add_queue(self, vhost: str, spec: QueueSpec, created_by: str | None) -> int:
+        """The number that the new queue gets."""
+        return await self._adding.add(
+            {
+                "vhost": vhost,
+                "name": spec.name,
+                "kind": spec.kind.value,
+                "arguments": stored(spec.arguments),
+                "created_by": created_by,
+            }
+        )
+
+    async def _add_queues(self, rows: list[dict[str, object]]) -> list[int]:
+        table = schema.queue.c
+        statement = insert_rows(schema.queue, rows).returning(table.id, table.vhost, table.name)
+        async with transaction(self._engine) as connection:
+            # as above; a client that leaves while its queue is declared leaves such a row, too
+            await _delete_queues(connection, [(str(r["vhost"]), str(r["name"])) for r in rows])
+            result = await connection.execute(statement)
+            ids = {(row.vhost, row.name): int(row.id) for row in result}
+        return [ids[str(row["vhost"]), str(row["name"])] for row in rows]
+
+    async def remove_queue(self, vhost: str, name: str) -> None:
+        await self._removing.add((vhost, name))
+
+    async def _remove_queues(self, keys: list[tuple[str, str]]) -> list[None]:
+        async with transaction(self._engine) as connection:
+            await _delete_queues(connection, keys)
+        return [None] * len(keys)
+
+    async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
+        await self._execute(
+            upsert(schema.binding)
+            .values(vhost=vhost, arguments=stored(binding.arguments or {}), **_ends(binding))
+            .on_conflict_do_nothing()
+        )
+
+    async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None:
+        table = schema.binding
+        same = [table.c[name] == value for name, value in _ends(binding).items()]
+        arguments = stored(binding.arguments or {})
+        await self._execute(
+            delete(table).where(table.c.vhost == vhost, table.c.arguments == arguments, *same)
+        )
+
+    # --- all of it, at start
+
+    async def load(self) -> Definitions:
+        async with self._engine.connect() as connection:
+            vhosts = await connection.execute(select(schema.vhost.c.name))
+            exchanges = await connection.execute(select(schema.exchange))
+            queues = await connection.execute(select(schema.queue).order_by(schema.queue.c.id))
+            bindings = await connection.execute(
+                select(schema.binding).order_by(schema.binding.c.id)
+            )
+        return Definitions(
+            [row.name for row in vhosts],
+            [(row.vhost, _exchange(row)) for row in exchanges],
+            [StoredQueue(row.id, row.vhost, _queue(row), row.created_by) for row in queues],
+            [
+                StoredBinding(
+                    row.id,
+                    row.vhost,
+                    row.source,
+                    row.destination_kind,
+                    row.destination,
+                    row.routing_key,
+                    declared(row.arguments),
+                )
+                for row in bindings
+            ],
+        )
+
+
+async def _delete_exchange(connection: AsyncConnection, vhost: str, name: str) -> None:
+    """With its bindings."""
+    bound, table = schema.binding.c, schema.exchange
+    leads_here = (bound.destination_kind == "exchange") & (bound.destination == name)
+    await connection.execute(
+        delete(schema.binding).where(bound.vhost == vhost, (bound.source == name) | leads_here)
+    )
+    await connection.execute(delete(table).where(table.c.vhost == vhost, table.c.name == name))
+
+
+async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> None:
+    """With their bindings."""
+    vhosts, names = zip(*keys, strict=True)
+    gone = unnested(vhost=(vhosts, Text), name=(names, Text))
+    bound, table = schema.binding.c, schema.queue.c
+    await connection.execute(
+        delete(schema.binding).where(
+            bound.vhost == gone.c.vhost,
+            bound.destination_kind == "queue",
+            bound.destination == gone.c.name,
+        )
+    )
+    await connection.execute(
+        delete(schema.queue).where(table.vhost == gone.c.vhost, table.name == gone.c.name)
+    )
+
+
+def _queue(row: Any) -> QueueSpec:
+    """What was declared can be read again; what was changed by hand is named with its place."""
+    try:
+        spec = QueueSpec.parse(row.name, declared(row.arguments))
+    except CoreError as error:
+        raise InvalidArgument(
+            f"howdah.queue has a row that was changed by hand, and cannot be used: {error}. Way "
+            f"out: UPDATE howdah.queue SET arguments = ... WHERE id = {row.id}"
+        ) from error
+    if spec.kind.value != row.kind:
+        log.error(
+            "queue '%s' is a %s by its arguments, which count, and a %s by the column kind, which "
+            "the views look at: somebody changed howdah.queue by hand (id %d)",
+            *(row.name, spec.kind, row.kind, row.id),
+        )
+    return spec
+
+
+def _exchange(row: Any) -> ExchangeSpec:
+    try:
+        return ExchangeSpec.parse(
+            row.name,
+            row.kind,
+            declared(row.arguments),
+            auto_delete=row.auto_delete,
+            internal=row.internal,
+        )
+    except CoreError as error:
+        raise InvalidArgument(
+            f"howdah.exchange has a row that was changed by hand, and cannot be used: {error}. Way "
+            f"out: put the row '{row.name}' of virtual host '{row.vhost}' right"
+        ) from error
+
+
+def _ends(binding: Binding[Any]) -> dict[str, str]:
+    destination = binding.destination
+    is_exchange = isinstance(destination, ExchangeRef)
+    return {
+        "source": binding.source,
+        "destination_kind": "exchange" if is_exchange else "queue",
+        "destination": destination.name,
+        "routing_key": binding.key,
+    }

@@ -1,0 +1,1 @@
+"""Taking away what nobody needs any more."""

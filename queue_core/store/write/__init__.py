@@ -1,0 +1,1 @@
+"""The way into the tables: one transaction at a time."""

@@ -1,0 +1,321 @@
+"""One transaction's worth of work, made into rows.
+
+Offsets are given here, just before the write: what fails is not numbered, so numbers have no gaps.
+Building has no effect on queues or cursors that cannot be taken back (`undo`); what the commit
+makes true happens in `apply`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from queue_core.commit.queue_log import Log
+from queue_core.commit.unit import (
+    OutboxRecord,
+    PacketRecord,
+    Publisher,
+    Record,
+    RetainedRecord,
+    Unit,
+    WillRecord,
+)
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.intervals import Intervals
+from queue_core.errors import CoreError, InvalidArgument
+from queue_core.message.message import utc
+from queue_core.queues.deduplication import id_of
+from queue_core.store.lost_commits.commit_marks import Mark
+from queue_core.store.write.rows import (
+    Run,
+    content_values,
+    is_rich,
+    narrow_row,
+    rich_columns,
+    run_of,
+)
+from queue_core.store.write.segments import SegmentBook
+
+log = logging.getLogger(__name__)
+
+SHARED_BODY: Final = 4096  # bytes from which a body for several queues is stored once
+MANY_RANGES: Final = 64  # settled ranges above which a row says only what is new
+FULL_EVERY: Final = 64  # such rows after which one says everything again
+
+
+GONE: Final = InvalidArgument(
+    "the message that this one repeats could not be stored after all; publish it again"
+)
+
+
+class Batch:
+    def __init__(self, units: list[Unit], book: SegmentBook, generation: int) -> None:
+        self.units = units
+        self.generation = generation
+        self.rows: list[tuple[object, ...]] = []
+        self.run: Run | None = None  # instead of rows, where these differ by body alone
+        self.mark: Mark | None = None  # of the last try to write it; None: it was not tried yet
+        self.is_rich = False  # rows have the rich columns, too
+        self.bodies: list[tuple[int, int, bytes]] = []  # segment, id, body
+        self.settlements: list[tuple[object, ...]] = []
+        self.redeliveries: list[tuple[object, ...]] = []
+        self.duplicates: list[tuple[object, ...]] = []
+        self.packets: list[tuple[object, ...]] = []
+        # What becomes of topics: their row, or None where it goes. Made here and not while it is
+        # written: whatever a message's properties do is that message's fault, and seen as such.
+        self.retained: dict[tuple[str, str], dict[str, object] | None] = {}
+        self.outbox: list[tuple[int, tuple[str, ...]]] = []
+        self.wills: list[tuple[str, str]] = []
+        self.entries: dict[Log, list[Entry]] = {}
+        self._segment_of: dict[Log, int] = {}
+        self._book = book
+        self._appended: list[tuple[int, Log, Entry, int | None]] = []
+        self._leases: list[tuple[Cursor, int]] = []
+        self._written: list[tuple[Cursor, Intervals]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self._appended
+            or self.settlements
+            or self.redeliveries
+            or self.packets
+            or self.retained
+            or self.outbox
+            or self.wills
+            or self.duplicates
+        )
+
+    # --- building
+
+    def number(self) -> None:
+        """Gives each entry its offset and its segment. Raises NoSegment."""
+        for unit in self.units:
+            if unit.appends:
+                self._number(unit)
+
+    def build(self, now: float, cursors: Iterable[Cursor], seq: Callable[[], int]) -> None:
+        """All rows, after `number`."""
+        moved: list[tuple[Cursor, Entry]] = []
+        for unit in self.units:
+            if unit.records:
+                self._add_records(unit, seq)
+            if unit.moves:
+                moved += unit.moves
+        self._make_rows(now)
+        due = dict.fromkeys(cursors)
+        for each in self.entries:
+            for cursor in each.cursors:
+                if cursor.journal is not None and cursor.extend_lease(each.next_offset):
+                    due[cursor] = None
+        for cursor in due:
+            self._add_settlement(cursor, seq())
+        for cursor, entry in moved:  # after the rows above: a full one would hide them
+            if cursor.journal is not None:
+                acked = f"{{[{entry.offset},{entry.offset + 1})}}"
+                self.settlements.append((seq(), cursor.queue_id, cursor.group, 0, acked, False, 0))
+
+    def _number(self, unit: Unit) -> None:
+        for each, entry in unit.appends:
+            held = self.entries.get(each)
+            if held is None:
+                segment = self._segment_of[each] = self._book.segment_of(each)
+                self.entries[each] = [entry]
+            else:
+                segment = self._segment_of[each]
+                held.append(entry)
+            entry.offset = offset = each.next_offset
+            each.next_offset = offset + 1
+            self._appended.append((segment, each, entry, None))
+        if len(unit.appends) > 1 and not unit.is_run:
+            self._share_body(len(unit.appends))
+
+    def _share_body(self, count: int) -> None:
+        """Of the last so many appends, those of one message have one body: a large one is stored
+        once a segment. (A transaction's appends are of several messages.)"""
+        copies = self._appended[-count:]
+        if all(len(entry.message.body) < SHARED_BODY for _, _, entry, _ in copies):
+            return
+        numbers = Counter((segment, id(entry.message)) for segment, _, entry, _ in copies)
+        ids: dict[tuple[int, int], int] = {}
+        for i, (segment, each, entry, _) in enumerate(copies, len(self._appended) - count):
+            message, key = entry.message, (segment, id(entry.message))
+            if len(message.body) < SHARED_BODY or numbers[key] == 1:
+                continue
+            if key not in ids:
+                ids[key] = self._book.next_body_id()
+                self.bodies.append((segment, ids[key], message.body))
+            self._appended[i] = (segment, each, entry, ids[key])
+        self.is_rich = self.is_rich or bool(ids)
+
+    def _make_rows(self, now: float) -> None:
+        stamp = utc(now)
+        assert stamp is not None
+        appended = self._appended
+        if len(self.entries) == 1 and not self.is_rich:
+            ((each, entries),) = self.entries.items()
+            samples = (
+                entry
+                for unit in self.units
+                for _, entry in (unit.appends[:1] if unit.is_run else unit.appends)
+            )
+            self.run = run_of(self._segment_of[each], each.queue_id, entries, stamp, samples)
+        if self.run is None:
+            self.is_rich = self.is_rich or any(is_rich(entry) for _, _, entry, _ in appended)
+            self.rows = [
+                narrow_row(s, each.queue_id, e, stamp, e.message.body if body_id is None else None)
+                for s, each, e, body_id in appended
+            ]
+            if self.is_rich:
+                self.rows = [
+                    row + rich_columns(entry, body_id)
+                    for row, (_, _, entry, body_id) in zip(self.rows, appended, strict=True)
+                ]
+        for each in self.entries:
+            if each.remembers_ids:
+                self._add_ids(each, stamp)
+
+    def _add_ids(self, each: Log, stamp: datetime) -> None:
+        for entry in self.entries[each]:
+            if entry.message.deaths:
+                continue  # the window did not look at it either
+            message_id = id_of(entry.message)
+            if message_id is not None:
+                self.duplicates.append((each.queue_id, message_id, stamp))
+
+    def _add_records(self, unit: Unit, seq: Callable[[], int]) -> None:
+        for record in unit.records:
+            match record:
+                case PacketRecord():
+                    self.packets.append(
+                        (
+                            seq(),
+                            record.session_id,
+                            int(record.is_outgoing),
+                            record.packet_id,
+                            record.state,
+                            record.queue_id,
+                            record.offset,
+                        )
+                    )
+                case RetainedRecord():
+                    key = record.vhost, record.topic
+                    self.retained[key] = retained_values(record) if record.message else None
+                case OutboxRecord():
+                    self.outbox.append((record.outbox_id, record.waiting_for))
+                case WillRecord():
+                    self.wills.append((record.vhost, record.client_id))
+
+    def _add_settlement(self, cursor: Cursor, seq: int) -> None:
+        settled = cursor.settled
+        unwritten, settled.unwritten = settled.unwritten, Intervals()
+        self._written.append((cursor, unwritten))
+        self._leases.append((cursor, cursor.lease_asked))
+        is_full = settled.above.range_count() <= MANY_RANGES or cursor.seq >= FULL_EVERY
+        cursor.seq = 0 if is_full else cursor.seq + 1
+        acked = settled.above if is_full else unwritten
+        self.settlements.append(
+            (
+                seq,
+                cursor.queue_id,
+                cursor.group,
+                settled.floor,
+                acked.text(),
+                is_full,
+                cursor.lease_asked,
+            )
+        )
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """Whose settlements are in it."""
+        return [cursor for cursor, _ in self._written]
+
+    @property
+    def message_count(self) -> int:
+        return len(self._appended)
+
+    @property
+    def segments(self) -> set[int]:
+        return set(self._segment_of.values())
+
+    def note_in_book(self, now: float) -> None:
+        """The segments have grown by what was written; full ones are cut."""
+        for each, entries in self.entries.items():
+            segment = self._segment_of[each]
+            if self.run is not None:  # of the only log
+                size = self.run.size
+            else:
+                size = sum([len(e.message.body) + len(e.message.native) for e in entries])
+            self._book.count(segment, len(entries), size, now)
+            self._book.cut(segment, each, now)
+
+    # --- ending
+
+    def undo(self) -> None:
+        """The write was refused: numbers are free again, and what was settled is to be written."""
+        for each, entries in self.entries.items():
+            each.next_offset -= len(entries)
+        for cursor, unwritten in self._written:
+            for start, end in unwritten:
+                cursor.settled.unwritten.add_range(start, end)
+            cursor.seq = FULL_EVERY  # the next row says everything
+
+    def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
+        """The commit is in: consumers and publishers hear of it."""
+        records = [record for unit in self.units for record in unit.records]
+        if records and committed is not None:
+            _safely(committed, records)
+        for cursor, lease in self._leases:
+            cursor.on_lease(lease)
+        for each, entries in self.entries.items():
+            each.grow_span(self._segment_of[each], entries[0].offset, entries[-1].offset)
+            _safely(each.commit, entries)
+        for cursor, _ in self._leases:
+            _safely(cursor.pump)
+        by_publisher: dict[Publisher, list[int]] = {}
+        for unit in self.units:
+            if unit.moves:
+                for cursor, entry in unit.moves:
+                    _safely(cursor.drop, entry)
+            publisher = unit.publisher
+            if publisher is not None and unit.holds is not None and not unit.holds():
+                _safely(publisher.on_refused, [unit.token], GONE)
+            elif publisher is not None:
+                tokens = by_publisher.get(publisher)
+                if tokens is None:
+                    tokens = by_publisher[publisher] = []
+                if unit.is_run:
+                    tokens += unit.tokens
+                else:
+                    tokens.append(unit.token)
+        for publisher, tokens in by_publisher.items():
+            _safely(publisher.on_committed, tokens)
+
+    def refuse(self, error: CoreError) -> None:
+        """None of it will ever be written."""
+        for unit in self.units:
+            for each, entry in unit.appends:
+                each.refuse(entry)
+            if unit.undo is not None:
+                _safely(unit.undo)
+            if unit.publisher is not None:
+                _safely(unit.publisher.on_refused, list(unit.tokens), error)
+
+
+def retained_values(record: RetainedRecord) -> dict[str, object]:
+    assert record.message is not None
+    place = {"vhost": record.vhost, "topic": record.topic, "qos": record.qos}
+    return content_values(record.message) | place
+
+
+def _safely(call: Callable[..., object], *arguments: object) -> None:
+    """What one listener does wrong must not keep the commit from the others."""
+    try:
+        call(*arguments)
+    except Exception:
+        log.exception("a listener failed after a commit; the others are not affected")

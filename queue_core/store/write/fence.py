@@ -1,0 +1,108 @@
+"""The fence: no transaction of a gateway commits once another one has taken the database.
+
+Every writing transaction takes the fence's lock, shared, and then looks at the row of the owner;
+whoever takes the database takes that lock alone, so each transaction of the owner before is either
+committed by then or finds another owner. That holds whatever becomes of sessions and of the lock
+that they hold, behind a pooler as well. The same call leaves the mark of the transaction (`marks`),
+so that nothing is committed without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+
+from queue_core.store.lost_commits.commit_marks import Mark, Marks
+
+FENCE_LOCK: Final = 0x686F7764_6169  # beside the owner's own; howdah.hold() takes it, too
+# The look comes after the lock, and must see what was committed while the lock was waited for: each
+# statement needs its own view, whatever a DBA has made the default.
+READ_COMMITTED: Final = "SET default_transaction_isolation = 'read committed'"
+FENCED: Final = "HW001"  # the SQLSTATE of howdah.hold() where another gateway owns the database
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """One ownership of the database: its epoch, and when it began. Two gateways may come to the
+    same epoch, where the database went back in time between them; not at the same moment."""
+
+    epoch: int
+    started_at: datetime
+    marks: Marks = field(default_factory=Marks)
+
+    @property
+    def ownership(self) -> tuple[int, datetime]:
+        return self.epoch, self.started_at
+
+    def begin(self, messages: int = 0) -> Passage:
+        """For a transaction that gives so many offsets to messages."""
+        return Passage(self, self.marks.begin(messages))
+
+    def unmarked(self) -> Passage:
+        """For a transaction that nobody would miss, such as a note of what memory knows: without a
+        mark, its loss alone is no setback."""
+        return Passage(self, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One transaction's way through the fence, with the mark that it leaves there."""
+
+    fence: Fence
+    mark: Mark | None
+
+    @property
+    def arguments(self) -> tuple[int | datetime | None, ...]:
+        fence, mark = self.fence, self.mark
+        if mark is None:
+            return fence.epoch, fence.started_at, None, None, None
+        return fence.epoch, fence.started_at, mark.generation, mark.number, mark.messages
+
+    @property
+    def check(self) -> str:
+        """The statement that fails with FENCED where this ownership has ended."""
+        moment = f"'{self.fence.started_at.isoformat()}'::timestamptz"
+        marked = ("NULL" if each is None else str(each) for each in self.arguments[2:])
+        return f"SELECT howdah.hold({self.fence.epoch}, {moment}, {', '.join(marked)})"
+
+    def committed(self) -> None:
+        """To be called when the database has answered the transaction's commit."""
+        if self.mark is not None:
+            self.fence.marks.committed(self.mark)
+
+
+ARGUMENT_COUNT: Final = 5
+CHECK: Final = "SELECT howdah.hold($1, $2, $3, $4, $5)"
+
+
+def condition(first: int) -> str:
+    """The same as part of a larger statement, with a passage's arguments from number `first` on: a
+    subquery, which is asked once and not for each row."""
+    arguments = ", ".join(f"${number}" for number in range(first, first + ARGUMENT_COUNT))
+    return f"(SELECT howdah.hold({arguments}))"
+
+
+@asynccontextmanager
+async def fenced(
+    connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy[Any], passage: Passage
+) -> AsyncIterator[None]:
+    """A transaction behind the fence. BEGIN and the look at the owner are one round trip."""
+    try:
+        await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {passage.check}")
+        yield
+        await connection.execute("COMMIT")
+    except BaseException:
+        if not connection.is_closed():
+            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await connection.execute("ROLLBACK")
+        raise
+    passage.committed()
+
+
+def is_fenced(error: BaseException) -> bool:
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == FENCED
