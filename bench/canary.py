@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import free_ports, running_howdah
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import (
     BasicPublish,
     ChannelOpen,
     ConnectionOpen,
@@ -32,7 +32,7 @@ from protocols.amqp091.methods import (
     ConnectionTuneOk,
     QueueDeclare,
 )
-from protocols.mqtt.websocket_codec import Opcode, masked
+from protocols.mqtt.wire.websocket_codec import Opcode, masked
 
 P99_SECONDS: Final = 0.050
 MOST_SECONDS: Final = 0.200

@@ -30,9 +30,9 @@ from bench.canary import (
     web_frame,
 )
 from bench.processes import resident_bytes
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.methods import BasicConsume, ConnectionClose, QueueDeclare, TxSelect
-from protocols.mqtt.websocket_codec import Opcode
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.methods import BasicConsume, ConnectionClose, QueueDeclare, TxSelect
+from protocols.mqtt.wire.websocket_codec import Opcode
 
 MOST_BYTES: Final = 256  # that memory may grow for each connection, over the second half
 MOST_BUSY_BYTES: Final = 4096  # the same for one that moved ten thousand messages

@@ -18,17 +18,17 @@ from gateway.config import Config
 from gateway.connections import Connections
 from gateway.machine_memory import default_mark
 from protocols.amqp091 import connection as amqp091
+from protocols.amqp091.conversion.properties import FORM as AMQP_091_FORM
 from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.properties import FORM as AMQP_091_FORM
 from protocols.amqp091.settings import Settings as Amqp091Settings
 from protocols.amqp10 import connection as amqp10
+from protocols.amqp10.conversion.properties import FORM as AMQP_10_FORM
 from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.properties import FORM as AMQP_10_FORM
 from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.mqtt import connection as mqtt
 from protocols.mqtt import websocket
-from protocols.mqtt.broker import Broker
-from protocols.mqtt.properties import FORMS as MQTT_FORMS
+from protocols.mqtt.context import Broker
+from protocols.mqtt.conversion.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.access.browser_origins import AllowedOrigins
 from queue_core.delivery.delay_limit import DELAY_BYTES

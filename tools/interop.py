@@ -20,12 +20,12 @@ from uuid import UUID
 from gateway.commands.convert import print_conversion
 from gateway.message_files.document import TAGS, parse
 from gateway.message_files.protocols import PROTOCOLS
-from protocols.amqp091 import from_canonical as to_amqp091
-from protocols.amqp091 import to_canonical as from_amqp091
-from protocols.amqp10 import from_canonical as to_amqp10
-from protocols.amqp10 import to_canonical as from_amqp10
-from protocols.mqtt import from_canonical as to_mqtt
-from protocols.mqtt import to_canonical as from_mqtt
+from protocols.amqp091.conversion import from_canonical as to_amqp091
+from protocols.amqp091.conversion import to_canonical as from_amqp091
+from protocols.amqp10.conversion import from_canonical as to_amqp10
+from protocols.amqp10.conversion import to_canonical as from_amqp10
+from protocols.mqtt.conversion import from_canonical as to_mqtt
+from protocols.mqtt.conversion import to_canonical as from_mqtt
 from queue_core.message import carried_headers as carried
 from queue_core.message.conversion import MEANING, Envelope, Reading, Writing
 from queue_core.message.message import Value

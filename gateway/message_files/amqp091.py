@@ -13,12 +13,12 @@ from gateway.message_files.document import (
     section,
     text,
 )
-from protocols.amqp091.content import NAMES, OCTETS, Facts, encode_properties
-from protocols.amqp091.content import decode_properties as decode
-from protocols.amqp091.deliveries import properties_of
+from protocols.amqp091.consume.deliveries import properties_of
+from protocols.amqp091.conversion.properties import FORM
 from protocols.amqp091.errors import Amqp091Error
-from protocols.amqp091.properties import FORM
-from protocols.amqp091.short_text import fitting, short_text
+from protocols.amqp091.wire.content import NAMES, OCTETS, Facts, encode_properties
+from protocols.amqp091.wire.content import decode_properties as decode
+from protocols.amqp091.wire.short_text import fitting, short_text
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 
 KEYS: Final = ("exchange", "routing-key", "properties", "body", "publisher")

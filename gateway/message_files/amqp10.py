@@ -15,14 +15,20 @@ from gateway.message_files.document import (
     section,
     text,
 )
-from protocols.amqp10.addresses import ExchangeAddress, QueueAddress, parse, topic
-from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.addressing.addresses import ExchangeAddress, QueueAddress, parse, topic
+from protocols.amqp10.conversion.from_canonical import section as encoded
+from protocols.amqp10.conversion.from_canonical import to_wire
+from protocols.amqp10.conversion.properties import FORM
+from protocols.amqp10.conversion.to_canonical import FIELDS, plain
 from protocols.amqp10.errors import Amqp10Error
-from protocols.amqp10.facts import annotation_facts, expiry_of, header_facts, without_forgery
-from protocols.amqp10.from_canonical import section as encoded
-from protocols.amqp10.from_canonical import to_wire
-from protocols.amqp10.properties import FORM
-from protocols.amqp10.sections import (
+from protocols.amqp10.wire.delivery_sections import header_of, whole
+from protocols.amqp10.wire.routing_facts import (
+    annotation_facts,
+    expiry_of,
+    header_facts,
+    without_forgery,
+)
+from protocols.amqp10.wire.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
     DATA,
@@ -35,8 +41,7 @@ from protocols.amqp10.sections import (
     split,
     value_of,
 )
-from protocols.amqp10.to_canonical import FIELDS, plain
-from protocols.amqp10.types import Malformed, Symbol, UByte, UInt, ULong, skip
+from protocols.amqp10.wire.types import Malformed, Symbol, UByte, UInt, ULong, skip
 from queue_core.message.message import Message
 
 KEYS: Final = (

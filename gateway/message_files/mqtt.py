@@ -14,8 +14,7 @@ from gateway.message_files.document import (
     section,
     text,
 )
-from protocols.mqtt.frames import expiry_octets, property_octets
-from protocols.mqtt.properties import (
+from protocols.mqtt.conversion.properties import (
     MQTT3,
     MQTT5,
     native_of,
@@ -23,13 +22,14 @@ from protocols.mqtt.properties import (
     read_facts,
     was_retained,
 )
-from protocols.mqtt.property_set import (
+from protocols.mqtt.deliver.frames import expiry_octets, property_octets
+from protocols.mqtt.wire.property_set import (
     PacketType,
     PropertySet,
     decode_property_bytes,
     encode_property_bytes,
 )
-from protocols.mqtt.reasons import MqttError
+from protocols.mqtt.wire.reasons import MqttError
 from queue_core.message.message import Message
 from queue_core.routing.topics import levels_of
 

@@ -10,10 +10,10 @@ import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp091.confirms import Confirms
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, reply_text
-from protocols.amqp091.frames import OVERHEAD
-from protocols.amqp091.methods import ChannelClose, Method
+from protocols.amqp091.publish.confirms import Confirms
+from protocols.amqp091.wire.frames import OVERHEAD
+from protocols.amqp091.wire.methods import ChannelClose, Method
 from queue_core.commit.transaction import Transaction
 from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
@@ -21,10 +21,10 @@ from queue_core.message.message import Message
 from queue_core.outcomes import Verdict
 
 if TYPE_CHECKING:
-    from protocols.amqp091.arrivals import Arrival
-    from protocols.amqp091.content import Facts
-    from protocols.amqp091.publishing import Target
+    from protocols.amqp091.publish.arrivals import Arrival
+    from protocols.amqp091.publish.publishing import Target
     from protocols.amqp091.terms import Terms
+    from protocols.amqp091.wire.content import Facts
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ import logging
 from typing import Final, cast
 
 from protocols.amqp091.channel import Channel
-from protocols.amqp091.consuming import review
+from protocols.amqp091.consume.consuming import review
 from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.dispatch import Perform
 from protocols.amqp091.errors import ReplyCode
 from protocols.amqp091.handshake import OpenVhost, State
 from protocols.amqp091.machine import Command, Machine
-from protocols.amqp091.operations import Perform
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Services

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocols.amqp091.channel import Channel
-from protocols.amqp091.consuming import has_caught_up, queue_name
-from protocols.amqp091.content import DIRECT_REPLY_TO
+from protocols.amqp091.consume.consuming import has_caught_up, queue_name
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.methods import (
+from protocols.amqp091.terms import Terms
+from protocols.amqp091.wire.content import DIRECT_REPLY_TO
+from protocols.amqp091.wire.methods import (
     ExchangeBind,
     ExchangeBindOk,
     ExchangeDeclare,
@@ -33,7 +34,6 @@ from protocols.amqp091.methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
-from protocols.amqp091.terms import Terms
 from queue_core.access.auth import Action
 from queue_core.errors import (
     ExchangeNotFound,

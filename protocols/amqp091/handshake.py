@@ -13,8 +13,10 @@ from typing import Final
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.frames import FRAME_MIN_SIZE, FrameError
-from protocols.amqp091.methods import (
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.terms import Tuning
+from protocols.amqp091.wire.frames import FRAME_MIN_SIZE, FrameError
+from protocols.amqp091.wire.methods import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -26,9 +28,7 @@ from protocols.amqp091.methods import (
     ConnectionUpdateSecret,
     Method,
 )
-from protocols.amqp091.settings import Settings
-from protocols.amqp091.tables import decode_table
-from protocols.amqp091.terms import Tuning
+from protocols.amqp091.wire.tables import decode_table
 from queue_core.access.auth import PLAIN
 from queue_core.access.login import Begin
 from queue_core.errors import AccessRefused

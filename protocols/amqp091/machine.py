@@ -16,15 +16,33 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from protocols.amqp091.arrivals import Arrival, Arrivals
 from protocols.amqp091.channel import Channel, ChannelState
-from protocols.amqp091.codec import decode_method
-from protocols.amqp091.consuming import settle
-from protocols.amqp091.content import KNOWN_FACTS, facts_of
+from protocols.amqp091.consume.consuming import settle
+from protocols.amqp091.consume.deliveries import BASIC
 from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.deliveries import BASIC
+from protocols.amqp091.dispatch import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
-from protocols.amqp091.frames import (
+from protocols.amqp091.handshake import (
+    RECEIVED,
+    EarlyFrames,
+    OpenVhost,
+    State,
+    agree,
+    login_of,
+    start,
+    step,
+    tune,
+)
+from protocols.amqp091.output import Output
+from protocols.amqp091.publish.arrivals import Arrival, Arrivals
+from protocols.amqp091.publish.open_transactions import OpenTransactions
+from protocols.amqp091.publish.publishing import Targets, publish, publish_run
+from protocols.amqp091.publish.stamp import Stamp
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.terms import ClientFacts, Services, Terms, Tuning
+from protocols.amqp091.wire.codec import decode_method
+from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
+from protocols.amqp091.wire.frames import (
     BODY,
     FRAME_END,
     FRAME_MIN_SIZE,
@@ -39,18 +57,7 @@ from protocols.amqp091.frames import (
     FrameError,
     split,
 )
-from protocols.amqp091.handshake import (
-    RECEIVED,
-    EarlyFrames,
-    OpenVhost,
-    State,
-    agree,
-    login_of,
-    start,
-    step,
-    tune,
-)
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicNack,
     BasicPublish,
@@ -72,13 +79,6 @@ from protocols.amqp091.methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
-from protocols.amqp091.open_transactions import OpenTransactions
-from protocols.amqp091.operations import IMMEDIATE, WAITING, Perform, refuse
-from protocols.amqp091.output import Output
-from protocols.amqp091.publishing import Targets, publish, publish_run
-from protocols.amqp091.settings import Settings
-from protocols.amqp091.stamp import Stamp
-from protocols.amqp091.terms import ClientFacts, Services, Terms, Tuning
 from queue_core.access.auth import Identity, Peer
 from queue_core.access.login import Begin, Continue
 from queue_core.delivery.consumer import Delivery

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.methods import Method
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.methods import Method
 from queue_core.memory_account import Piece
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import Amqp091Error
-from protocols.amqp091.open_transactions import OpenTransactions
 from protocols.amqp091.output import Output
+from protocols.amqp091.publish.open_transactions import OpenTransactions
 from protocols.amqp091.settings import Settings
 from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin

@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.terms import Services
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.read_gate import (

@@ -13,13 +13,11 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
-from protocols.amqp10 import engine as pn
-from protocols.amqp10.attaching import attach
-from protocols.amqp10.browsing import BrowsingLink
-from protocols.amqp10.coordinator import MAX_COMMAND, Coordinator, CoordinatorLink
+from protocols.amqp10.addressing.filters import ORIGINS
 from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.echoing import Echoing
-from protocols.amqp10.engine import (
+from protocols.amqp10.engine import proton as pn
+from protocols.amqp10.engine.flow_echo import Echoing
+from protocols.amqp10.engine.proton import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN,
     DELIVERY,
@@ -35,6 +33,7 @@ from protocols.amqp10.engine import (
     Engine,
     Handle,
 )
+from protocols.amqp10.engine.unreported_frames import Watch
 from protocols.amqp10.errors import (
     DECODE_ERROR,
     FORCED,
@@ -47,13 +46,14 @@ from protocols.amqp10.errors import (
     Amqp10Error,
     answer,
 )
-from protocols.amqp10.filters import ORIGINS
-from protocols.amqp10.incoming import IncomingLink
-from protocols.amqp10.outgoing import OutgoingLink, verdict_of
-from protocols.amqp10.releasing import Link, Releasing
+from protocols.amqp10.links.attaching import attach
+from protocols.amqp10.links.browsing import BrowsingLink
+from protocols.amqp10.links.detaching import Link, Releasing
+from protocols.amqp10.links.incoming import IncomingLink
+from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
+from protocols.amqp10.links.transactions import MAX_COMMAND, Coordinator, CoordinatorLink
 from protocols.amqp10.settings import Settings, product_of
 from protocols.amqp10.terms import Services, Terms
-from protocols.amqp10.watching import Watch
 from queue_core.access.auth import Identity, Peer
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError

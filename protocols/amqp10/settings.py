@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.wire.types import Symbol
 
 MIB: Final = 1024 * 1024
 

@@ -10,13 +10,20 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from protocols.mqtt import wire
-from protocols.mqtt.aliases import OutgoingAliases
-from protocols.mqtt.delivering import Deliverer, Link
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.inbound import Inbound, Received
-from protocols.mqtt.outbound import MOST_STORED, Outbound, give_back
-from protocols.mqtt.packets import (
+from protocols.mqtt.deliver.delivering import Deliverer, Link
+from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound, give_back
+from protocols.mqtt.deliver.retained_sending import RetainedSending
+from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
+from protocols.mqtt.publish.acknowledgements import Inbound, Received
+from protocols.mqtt.publish.aliases import OutgoingAliases
+from protocols.mqtt.publish.publishing import Publishing
+from protocols.mqtt.queue_topics.queue_topics import QueueTopics
+from protocols.mqtt.settings import Settings
+from protocols.mqtt.subscribe.rights import WaitingRights
+from protocols.mqtt.subscribe.subscribing import Subscribing
+from protocols.mqtt.wire import primitives as wire
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     Auth,
     Connect,
     Disconnect,
@@ -34,15 +41,8 @@ from protocols.mqtt.packets import (
     Unsubscribe,
     Version,
 )
-from protocols.mqtt.property_set import NO_PROPERTIES
-from protocols.mqtt.publishing import Publishing
-from protocols.mqtt.queue_topics import QueueTopics
-from protocols.mqtt.reasons import MqttError, ReasonCode, reason_of, violation
-from protocols.mqtt.retained_sending import RetainedSending
-from protocols.mqtt.rights import WaitingRights
-from protocols.mqtt.settings import Settings
-from protocols.mqtt.sinks import SharedSink, StoredSink
-from protocols.mqtt.subscribing import Subscribing
+from protocols.mqtt.wire.property_set import NO_PROPERTIES
+from protocols.mqtt.wire.reasons import MqttError, ReasonCode, reason_of, violation
 from queue_core.access.auth import Identity
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Origin, SharedCredit
 from queue_core.errors import CoreError
@@ -51,7 +51,7 @@ from queue_core.queues.stream import StreamQueue
 from queue_core.sessions.session import KEEP, Keep
 
 if TYPE_CHECKING:
-    from protocols.mqtt.broker import Broker
+    from protocols.mqtt.context import Broker
     from queue_core.sessions.session import Session
 
 log = logging.getLogger(__name__)

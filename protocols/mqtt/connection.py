@@ -15,23 +15,23 @@ from typing import Any, Final
 
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
-from protocols.mqtt.broker import Broker, Services, broker_of
 from protocols.mqtt.client import Client
-from protocols.mqtt.codec import decode, needed_for, split
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.follow_ups import FollowUps
-from protocols.mqtt.handshake import Accepted, Opening, Refused
-from protocols.mqtt.held_input import MOST_HELD_BYTES, HeldInput
-from protocols.mqtt.hot import take_hot
-from protocols.mqtt.last_words import last_words
-from protocols.mqtt.login import ByMethod, LoginRefused
-from protocols.mqtt.machine import RECEIVED, State, step
-from protocols.mqtt.mistakes import mistake, named_version
-from protocols.mqtt.obstacles import obstacle
-from protocols.mqtt.packets import Auth, ConnAck, Connect, Packet, Version
-from protocols.mqtt.property_set import PacketType
-from protocols.mqtt.reasons import RETURN_CODES, MqttError, ReasonCode, violation
+from protocols.mqtt.context import Broker, Services, broker_of
+from protocols.mqtt.last_packet import last_words
+from protocols.mqtt.opening.handshake import Accepted, Opening, Refused
+from protocols.mqtt.opening.login import ByMethod, LoginRefused
+from protocols.mqtt.opening.wrong_protocol import mistake, named_version
+from protocols.mqtt.publish.fast_path import take_hot
+from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
+from protocols.mqtt.publish.obstacles import obstacle
 from protocols.mqtt.settings import Settings
+from protocols.mqtt.states import RECEIVED, State, step
+from protocols.mqtt.subscribe.follow_ups import FollowUps
+from protocols.mqtt.wire.codec import decode, needed_for, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
+from protocols.mqtt.wire.property_set import PacketType
+from protocols.mqtt.wire.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.access.auth import Identity, Peer
 from queue_core.scheduler import scheduler

@@ -11,12 +11,12 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from protocols.mqtt.properties import MQTT3
-from protocols.mqtt.queue_addresses import key_matches
+from protocols.mqtt.conversion.properties import MQTT3
+from protocols.mqtt.queue_topics.addresses import key_matches
 from queue_core.message.message import Message
 
 if TYPE_CHECKING:
-    from protocols.mqtt.broker import Broker
+    from protocols.mqtt.context import Broker
     from queue_core.vhost import Vhost
 
 PREFIX = "$SYS/broker/"

@@ -12,10 +12,10 @@ import logging
 from typing import Any, Final
 
 from protocols.farewell import part
-from protocols.mqtt.broker import Broker, Services, broker_of
 from protocols.mqtt.connection import Connection as MqttConnection
+from protocols.mqtt.context import Broker, Services, broker_of
 from protocols.mqtt.settings import Settings
-from protocols.mqtt.websocket_codec import (
+from protocols.mqtt.wire.websocket_codec import (
     MAX_REQUEST,
     CloseCode,
     Opcode,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.sections import split, value_of
-from protocols.amqp10.types import Described, Symbol, UInt, ULong, decode
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.sections import split, value_of
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, decode
 from tests.faults.actors import Actor
 from tests.faults.history import Confirmed, Delivered, Ended, History, Name, Sent, Settled
 from tests.protocol.amqp10.wire import (

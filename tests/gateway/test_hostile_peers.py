@@ -7,9 +7,9 @@ import resource
 import socket
 from pathlib import Path
 
-from protocols.amqp10.sasl import HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.wire.sasl import HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Symbol
 from tests.gateway.operator import answer, get, wait_until
 from tests.gateway_process import GatewayProcess, running
 

@@ -16,7 +16,7 @@ from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocols.mqtt.websocket_codec import masked
+from protocols.mqtt.wire.websocket_codec import masked
 from tests.gateway.operator import get, wait_until
 from tests.gateway_process import GatewayProcess, running
 from tests.interop.amqp10_client import Connections, data

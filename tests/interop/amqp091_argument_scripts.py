@@ -3,7 +3,7 @@ declared again. Each value stands alone, so that one that is refused does not hi
 
 from __future__ import annotations
 
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.methods import (
     BasicConsume,
     ChannelOpen,
     ExchangeDeclare,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import struct
 
-from protocols.amqp091.codec import encode_method, method_frame
-from protocols.amqp091.frames import BODY, HEADER, HEARTBEAT, METHOD, frame
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import encode_method, method_frame
+from protocols.amqp091.wire.frames import BODY, HEADER, HEARTBEAT, METHOD, frame
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicCancel,
     BasicConsume,

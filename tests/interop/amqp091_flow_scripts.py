@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import struct
 
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.frames import BODY, HEADER, frame
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import BODY, HEADER, frame
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicConsume,
     BasicGet,

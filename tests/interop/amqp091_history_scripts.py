@@ -3,7 +3,7 @@ own."""
 
 from __future__ import annotations
 
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.methods import (
     BasicGet,
     ConfirmSelect,
     ExchangeBind,

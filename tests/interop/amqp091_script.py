@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from protocols.amqp091.codec import decode_method, method_frame
-from protocols.amqp091.content import decode_properties, encode_properties
-from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import decode_method, method_frame
+from protocols.amqp091.wire.content import decode_properties, encode_properties
+from protocols.amqp091.wire.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicNack,
     BasicPublish,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocols.amqp091.frames import frame
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.frames import frame
+from protocols.amqp091.wire.methods import (
     AccessRequest,
     BasicAck,
     BasicCancel,

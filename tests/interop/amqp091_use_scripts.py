@@ -3,7 +3,7 @@ share, leases, cancelling, transactions, new secrets."""
 
 from __future__ import annotations
 
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicCancel,
     BasicConsume,

@@ -9,7 +9,7 @@ import asyncpg
 import pika
 import pytest
 
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_pika import get_until, take
 from tests.protocol.mqtt.raw_client import Mqtt, fresh

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protocols.amqp091.codec import decode_method, method_frame
-from protocols.amqp091.frames import METHOD, PROTOCOL_HEADER, split
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import decode_method, method_frame
+from protocols.amqp091.wire.frames import METHOD, PROTOCOL_HEADER, split
+from protocols.amqp091.wire.methods import (
     BasicCancel,
     ChannelFlow,
     ChannelFlowOk,

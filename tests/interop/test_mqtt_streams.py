@@ -8,8 +8,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from protocols.mqtt.packets import PingReq, PingResp, Publish
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.packets import PingReq, PingResp, Publish
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.interop.mqtt_names import fresh
 from tests.protocol.mqtt.raw_client import Mqtt

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from aiormq.abc import DeliveredMessage
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Connect,
     PubComp,
     Publish,
@@ -23,7 +23,7 @@ from protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from queue_core.access.passwords import hash_password
 from queue_core.store.tables.rights_changes import Confirmation, confirmed_on
 from tests.gateway_process import GatewayProcess

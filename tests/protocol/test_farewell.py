@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from protocols.amqp091.codec import decode_method, method_frame
-from protocols.amqp091.frames import BODY, HEADER, PROTOCOL_HEADER, frame, split
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import decode_method, method_frame
+from protocols.amqp091.wire.frames import BODY, HEADER, PROTOCOL_HEADER, frame, split
+from protocols.amqp091.wire.methods import (
     BasicPublish,
     ChannelOpen,
     ConnectionClose,
@@ -21,14 +21,14 @@ from protocols.amqp091.methods import (
     ConnectionTuneOk,
     Method,
 )
-from protocols.amqp10.sasl import AMQP_HEADER
-from protocols.amqp10.sasl import HEADER as SASL_HEADER
+from protocols.amqp10.wire.sasl import AMQP_HEADER
+from protocols.amqp10.wire.sasl import HEADER as SASL_HEADER
 from protocols.farewell import FAST_BYTES, STRANGER_BYTES, part
-from protocols.mqtt.codec import decode
-from protocols.mqtt.codec import split as split_mqtt
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import Connect, Disconnect, PingReq, Publish, Version
-from protocols.mqtt.reasons import ReasonCode
+from protocols.mqtt.wire.codec import decode
+from protocols.mqtt.wire.codec import split as split_mqtt
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import Connect, Disconnect, PingReq, Publish, Version
+from protocols.mqtt.wire.reasons import ReasonCode
 from tests import certificates
 from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import Wire

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.frames import PROTOCOL_HEADER
-from protocols.amqp091.methods import ConnectionStartOk
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Symbol
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import Connect, Publish
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import ConnectionStartOk
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Symbol
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import Connect, Publish
 from tests.faults.health import until_said
 from tests.gateway_process import GatewayProcess
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocols.mqtt.packets import Version
-from protocols.mqtt.property_set import PacketType
+from protocols.mqtt.wire.packets import Version
+from protocols.mqtt.wire.property_set import PacketType
 from tests.interop.mqtt.rows import ACKNOWLEDGEMENTS, CLIENT, GATEWAY, ROWS, Row, heard, said
 
 P = PacketType

@@ -12,9 +12,9 @@ import gmqtt
 from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.storage import PersistentStorage
 
-from protocols.mqtt.codec import decode
-from protocols.mqtt.packets import Disconnect, Publish, Version
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.codec import decode
+from protocols.mqtt.wire.packets import Disconnect, Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 from tests.interop.mqtt_names import fresh

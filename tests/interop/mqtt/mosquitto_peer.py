@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from protocols.mqtt.packets import Publish, Version
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.packets import Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 

@@ -11,8 +11,8 @@ import subprocess
 import threading
 from typing import Any, Final
 
-from protocols.mqtt.packets import Publish, Version
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.packets import Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 from tests.interop.node_clients import SOURCES, installed

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from protocols.mqtt.packets import Version
-from protocols.mqtt.property_set import PacketType
+from protocols.mqtt.wire.packets import Version
+from protocols.mqtt.wire.property_set import PacketType
 from tests.interop.mqtt import test_features, test_properties
 from tests.interop.mqtt.columns import COLUMNS, NOT_SENT, VERSIONS, Column
 from tests.interop.mqtt.proving import FEATURES

@@ -10,8 +10,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from protocols.mqtt.packets import Publish, Version
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.packets import Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from protocols.mqtt.packets import Publish, Version, Will
-from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.wire.packets import Publish, Version, Will
+from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 
 SECONDS: Final = 20.0  # for anything that must happen
 Facts = dict[str, object]  # heard properties, by our names; several values are tuples

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from protocols.mqtt.packets import Packet, Publish, Version, Will
-from protocols.mqtt.property_set import PacketType, PropertySet
+from protocols.mqtt.wire.packets import Packet, Publish, Version, Will
+from protocols.mqtt.wire.property_set import PacketType, PropertySet
 from tests.interop.mqtt.columns import COLUMNS, NOT_SENT, Column
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Peer, Plan, Seat
 from tests.interop.mqtt.rows import CLIENT, GATEWAY, Row

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from protocols.mqtt.property_set import RULES, PacketType
+from protocols.mqtt.wire.property_set import RULES, PacketType
 
 CLIENT: Final = "client"
 GATEWAY: Final = "gateway"

@@ -3,8 +3,8 @@ messages, wills, sessions that are resumed, shared subscriptions, queues."""
 
 from __future__ import annotations
 
-from protocols.mqtt.packets import Publish, Version, Will
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.packets import Publish, Version, Will
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import Plan
 from tests.interop.mqtt.proving import Case, does
 from tests.interop.mqtt_names import fresh

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocols.mqtt.packets import PingReq, Publish, Will
-from protocols.mqtt.property_set import PacketType
-from protocols.mqtt.property_set import PropertySet as Properties
+from protocols.mqtt.wire.packets import PingReq, Publish, Will
+from protocols.mqtt.wire.property_set import PacketType
+from protocols.mqtt.wire.property_set import PropertySet as Properties
 from tests.gateway_process import GatewayProcess
 from tests.interop.mqtt.mosquitto_peer import acted_on
 from tests.interop.mqtt.peers import Peers

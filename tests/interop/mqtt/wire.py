@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from protocols.mqtt.codec import decode, split
-from protocols.mqtt.packets import Connect, Packet, Version
-from protocols.mqtt.property_set import PacketType, PropertySet
-from protocols.mqtt.reasons import MqttError
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.packets import Connect, Packet, Version
+from protocols.mqtt.wire.property_set import PacketType, PropertySet
+from protocols.mqtt.wire.reasons import MqttError
 from tests.interop.mqtt.rows import CLIENT, GATEWAY, Row
 from tests.interop.relay import CHUNK, Relay
 

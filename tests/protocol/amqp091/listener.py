@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from protocols.amqp091.codec import decode_method, method_frame
 from protocols.amqp091.connection import Connection
-from protocols.amqp091.frames import METHOD, PROTOCOL_HEADER, split
-from protocols.amqp091.methods import (
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.wire.codec import decode_method, method_frame
+from protocols.amqp091.wire.frames import METHOD, PROTOCOL_HEADER, split
+from protocols.amqp091.wire.methods import (
     ChannelOpen,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
     Method,
 )
-from protocols.amqp091.settings import Settings
 from tests.unit.amqp091.conversation import anns_gateway
 from tests.unit.fake_services import FakeServices
 

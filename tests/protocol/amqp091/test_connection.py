@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from protocols.amqp091 import connection
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.frames import FRAME_START, HEADER, HEARTBEAT, PROTOCOL_HEADER
-from protocols.amqp091.methods import (
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import FRAME_START, HEADER, HEARTBEAT, PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicConsume,
     BasicConsumeOk,
@@ -31,7 +32,6 @@ from protocols.amqp091.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from protocols.amqp091.settings import Settings
 from protocols.read_gate import UNREAD
 from queue_core.delivery.consumer import Consumer
 from tests.protocol.amqp091.listener import Client, Listener, listening

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protocols.amqp091.frames import PROTOCOL_HEADER
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.frames import PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Described, Symbol, UInt, ULong
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
 from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import (
     ATTACH,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Symbol
 from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import Wire
 from tests.scram_client import ScramClient

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from protocols.amqp10.sasl import AMQP_HEADER, HEADER
-from protocols.amqp10.sasl import frame as sasl_frame
-from protocols.amqp10.types import Described, Symbol, UInt, ULong, decode, encode
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, decode, encode
 from tests.gateway_process import GatewayProcess
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER = 0x10, 0x11, 0x12, 0x13, 0x14

@@ -11,8 +11,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import Connect, PubAck, Publish, SubAck, Subscribe, SubscribeRequest
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
+    Connect,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscribeRequest,
+)
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
 
 SECONDS = 60

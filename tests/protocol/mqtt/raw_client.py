@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
-from protocols.mqtt.codec import decode, split
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     ConnAck,
     Connect,
     Disconnect,
@@ -28,7 +28,7 @@ from protocols.mqtt.packets import (
     SubscribeRequest,
     Version,
 )
-from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 
 PATIENCE = 10.0
 LIMIT = 64 * 1024 * 1024

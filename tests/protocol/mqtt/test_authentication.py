@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Auth,
     ConnAck,
     Connect,
@@ -17,7 +17,7 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import PropertySet as P
+from protocols.mqtt.wire.property_set import PropertySet as P
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
 from tests.scram_client import ScramClient

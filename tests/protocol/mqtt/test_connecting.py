@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Auth,
     ConnAck,
     Connect,
@@ -18,7 +18,7 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import NO_PROPERTIES, PropertySet
+from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
 
@@ -210,7 +210,7 @@ async def test_a_client_may_publish_before_it_has_seen_connack(mqtt: Mqtt) -> No
 
 
 async def test_every_cut_of_a_conversation_is_understood(mqtt: Mqtt) -> None:
-    from protocols.mqtt.encoder import encode
+    from protocols.mqtt.wire.encoder import encode
 
     topic = fresh("topic")
     async with mqtt.client() as subscriber:

@@ -7,14 +7,14 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     PubAck,
     PubComp,
     Publish,
     PubRec,
     PubRel,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     Connect,
     PingReq,
     Publish,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Connect,
     PubAck,
     PubComp,
@@ -17,7 +17,7 @@ from protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from protocols.mqtt.property_set import PropertySet as P
+from protocols.mqtt.wire.property_set import PropertySet as P
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
 

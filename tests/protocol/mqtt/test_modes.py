@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Connect,
     PingReq,
     PingResp,
@@ -20,7 +20,7 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess, running
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     PubAck,
     PubComp,
     Publish,
@@ -15,7 +15,7 @@ from protocols.mqtt.packets import (
     PubRel,
     Version,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.protocol.mqtt.raw_client import Mqtt, fresh
 
 P = PropertySet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     PubAck,
     PubComp,
     Publish,
@@ -14,7 +14,7 @@ from protocols.mqtt.packets import (
     Unsubscribe,
     Version,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Connect,
     PubAck,
     PubComp,
@@ -16,7 +16,7 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
 

@@ -15,7 +15,7 @@ import aiormq
 import asyncpg
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Disconnect,
     PingReq,
     PingResp,

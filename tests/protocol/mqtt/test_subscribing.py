@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     PubAck,
     Publish,
     PubRec,
@@ -17,7 +17,7 @@ from protocols.mqtt.packets import (
     Unsubscribe,
     Version,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
 
@@ -363,7 +363,7 @@ async def test_mqtt_4_8_2_a_shared_message_goes_to_one_of_the_group(mqtt: Mqtt) 
 
 async def drained(client: RawClient) -> list[bytes]:
     """Everything that came, acknowledged."""
-    from protocols.mqtt.packets import PingReq, PingResp
+    from protocols.mqtt.wire.packets import PingReq, PingResp
 
     payloads = []
     client.send(PingReq())

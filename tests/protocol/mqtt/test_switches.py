@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Connect,
     Publish,
     Subscribe,
@@ -18,7 +18,7 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import PropertySet as P
+from protocols.mqtt.wire.property_set import PropertySet as P
 from tests.gateway_process import GatewayProcess, running
 from tests.limited_gateway import (
     ALIASES,

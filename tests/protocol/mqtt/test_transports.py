@@ -12,9 +12,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from protocols.mqtt.codec import decode
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.codec import decode
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     ConnAck,
     Connect,
     Packet,

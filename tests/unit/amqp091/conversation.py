@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from protocols.amqp091.codec import decode_method, method_frame
-from protocols.amqp091.content import encode_properties
+from protocols.amqp091.consume.deliveries import CONTENT
 from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.deliveries import CONTENT
-from protocols.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
+from protocols.amqp091.dispatch import Perform
 from protocols.amqp091.handshake import OpenVhost
 from protocols.amqp091.machine import Command, Machine
-from protocols.amqp091.methods import (
+from protocols.amqp091.output import Output
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.wire.codec import decode_method, method_frame
+from protocols.amqp091.wire.content import encode_properties
+from protocols.amqp091.wire.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, split
+from protocols.amqp091.wire.methods import (
     BasicPublish,
     ChannelClose,
     ChannelOpen,
@@ -21,9 +24,6 @@ from protocols.amqp091.methods import (
     ConnectionTuneOk,
     Method,
 )
-from protocols.amqp091.operations import Perform
-from protocols.amqp091.output import Output
-from protocols.amqp091.settings import Settings
 from queue_core.access.auth import PLAIN, Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.errors import AccessRefused, CoreError

@@ -9,7 +9,7 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from protocols.amqp091.errors import Amqp091Error
-from protocols.amqp091.methods import METHODS, Domain, Layout, Method
+from protocols.amqp091.wire.methods import METHODS, Domain, Layout, Method
 
 short_text = st.text(max_size=60).filter(lambda text: len(text.encode()) <= 255)
 moments = st.integers(0, 4_102_444_800).map(lambda s: datetime.fromtimestamp(s, UTC))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.content import decode_properties
 from protocols.amqp091.handshake import State
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.content import decode_properties
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicConsume,
     BasicDeliver,

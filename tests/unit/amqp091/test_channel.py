@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from protocols.amqp091.channel import ChannelState
-from protocols.amqp091.codec import method_frame
-from protocols.amqp091.consuming import review
-from protocols.amqp091.content import encode_properties
-from protocols.amqp091.frames import PROTOCOL_HEADER
-from protocols.amqp091.methods import (
+from protocols.amqp091.consume.consuming import review
+from protocols.amqp091.conversion.properties import FORM
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.content import encode_properties
+from protocols.amqp091.wire.frames import PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
@@ -46,8 +48,6 @@ from protocols.amqp091.methods import (
     TxSelect,
     TxSelectOk,
 )
-from protocols.amqp091.properties import FORM
-from protocols.amqp091.settings import Settings
 from queue_core.access.auth import Action
 from queue_core.message.message import Message
 from tests.unit.amqp091.conversation import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import decode_method, encode_method, method_frame
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.frames import BODY, Frame, FrameError, frame, split
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.codec import decode_method, encode_method, method_frame
+from protocols.amqp091.wire.frames import BODY, Frame, FrameError, frame, split
+from protocols.amqp091.wire.methods import (
     METHODS,
     BasicAck,
     BasicDeliver,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import decode_method
-from protocols.amqp091.confirms import Confirms
-from protocols.amqp091.frames import split
-from protocols.amqp091.methods import BasicAck, BasicNack, Method
+from protocols.amqp091.publish.confirms import Confirms
+from protocols.amqp091.wire.codec import decode_method
+from protocols.amqp091.wire.frames import split
+from protocols.amqp091.wire.methods import BasicAck, BasicNack, Method
 
 
 def told(confirms: Confirms) -> list[Method]:

@@ -6,15 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from protocols.amqp091.consuming import position
-from protocols.amqp091.content import (
+from protocols.amqp091.consume.consuming import position
+from protocols.amqp091.consume.deliveries import properties_of
+from protocols.amqp091.conversion.properties import FORM
+from protocols.amqp091.settings import Settings
+from protocols.amqp091.wire.content import (
     decode_properties,
     encode_properties,
     facts_of,
     with_headers,
 )
-from protocols.amqp091.deliveries import properties_of
-from protocols.amqp091.methods import (
+from protocols.amqp091.wire.methods import (
     BasicConsume,
     BasicGet,
     BasicGetOk,
@@ -26,9 +28,7 @@ from protocols.amqp091.methods import (
     QueueBind,
     QueueDeclare,
 )
-from protocols.amqp091.properties import FORM
-from protocols.amqp091.settings import Settings
-from protocols.amqp091.tables import LongInt
+from protocols.amqp091.wire.tables import LongInt
 from queue_core.delivery.consumer import Position
 from queue_core.errors import InvalidArgument
 from queue_core.message.message import Death, Message

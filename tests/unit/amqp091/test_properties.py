@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.content import (
+from protocols.amqp091.conversion.properties import FORM, native_of
+from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.wire.content import (
     Facts,
     decode_properties,
     encode_properties,
     facts_of,
     with_headers,
 )
-from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.properties import FORM, native_of
 from queue_core.message.message import Message, Properties
 from tests.unit.amqp091.strategies import error_of, moments, short_text, tables
 

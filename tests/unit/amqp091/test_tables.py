@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import LARGEST_ARGUMENTS, decode_method, encode_method
-from protocols.amqp091.content import decode_properties, encode_properties, facts_of
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.methods import QueueDeclare
-from protocols.amqp091.tables import MAX_DEPTH, MOST_VALUES, decode_table, encode_table, require_few
+from protocols.amqp091.wire.codec import LARGEST_ARGUMENTS, decode_method, encode_method
+from protocols.amqp091.wire.content import decode_properties, encode_properties, facts_of
+from protocols.amqp091.wire.methods import QueueDeclare
+from protocols.amqp091.wire.tables import (
+    MAX_DEPTH,
+    MOST_VALUES,
+    decode_table,
+    encode_table,
+    require_few,
+)
 from tests.unit.amqp091.strategies import error_of, tables
 
 TYPES = [

@@ -6,9 +6,9 @@ from typing import Any
 
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.machine import Machine
-from protocols.amqp10.sasl import AMQP_HEADER
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.types import Described, UInt, decode
+from protocols.amqp10.wire.sasl import AMQP_HEADER
+from protocols.amqp10.wire.types import Described, UInt, decode
 from queue_core.access.auth import Identity, Peer
 from tests.protocol.amqp10.wire import BEGIN, OPEN, attach, frame
 from tests.unit.fake_services import FakeServices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.addresses import (
+from protocols.amqp10.addressing.addresses import (
     ExchangeAddress,
     NameAddress,
     QueueAddress,

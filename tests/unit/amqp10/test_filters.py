@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10.filters import ORIGINS, Filters
-from protocols.amqp10.properties import FORM
+from protocols.amqp10.addressing.filters import ORIGINS, Filters
+from protocols.amqp10.conversion.properties import FORM
 from queue_core.message.message import Message
 
 SUBJECT = b"\x00\x53\x73\xc0\x07\x04\x40\x40\x40\xa1\x01s"

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from protocols.amqp10.sasl import AMQP_HEADER
-from protocols.amqp10.types import UInt
+from protocols.amqp10.wire.sasl import AMQP_HEADER
+from protocols.amqp10.wire.types import UInt
 from tests.protocol.amqp10.wire import (
     BEGIN,
     CLOSE,

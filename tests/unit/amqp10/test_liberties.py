@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from cproton_ffi import lib
 
-from protocols.amqp10 import engine as pn
+from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.types import UInt
+from protocols.amqp10.wire.types import UInt
 from tests.protocol.amqp10.wire import (
     BEGIN,
     CLOSE,

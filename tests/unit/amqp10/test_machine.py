@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp10 import delivery_sections
-from protocols.amqp10.engine import Engine
-from protocols.amqp10.properties import FORM, section
-from protocols.amqp10.sasl import AMQP_HEADER
-from protocols.amqp10.sections import ANNOTATIONS
+from protocols.amqp10.conversion.properties import FORM, section
+from protocols.amqp10.engine.proton import Engine
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.types import Described, Symbol, UInt, ULong, encode
+from protocols.amqp10.wire import delivery_sections
+from protocols.amqp10.wire.sasl import AMQP_HEADER
+from protocols.amqp10.wire.sections import ANNOTATIONS
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, encode
 from queue_core.access.auth import Action
 from queue_core.errors import StoreUnavailable
 from queue_core.message.message import Message

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.amqp10.conversion.properties import FORM, VALUE_TYPE, contents_of, section, written
 from protocols.amqp10.errors import Amqp10Error
-from protocols.amqp10.facts import (
+from protocols.amqp10.wire.routing_facts import (
     annotation_facts,
     check_user,
     expiry_of,
     header_facts,
     without_forgery,
 )
-from protocols.amqp10.properties import FORM, VALUE_TYPE, contents_of, section, written
-from protocols.amqp10.sections import (
+from protocols.amqp10.wire.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
     HEADER,
@@ -29,7 +29,7 @@ from protocols.amqp10.sections import (
     VALUE,
     split,
 )
-from protocols.amqp10.types import Malformed, Symbol, UByte, UInt, ULong
+from protocols.amqp10.wire.types import Malformed, Symbol, UByte, UInt, ULong
 from queue_core.message.message import CANONICAL, Message, Properties
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)

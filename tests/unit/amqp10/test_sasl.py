@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp10.errors import Amqp10Error
-from protocols.amqp10.sasl import HEADER, Sasl, State, frame
-from protocols.amqp10.types import Described, Symbol, decode
+from protocols.amqp10.wire.sasl import HEADER, Sasl, State, frame
+from protocols.amqp10.wire.types import Described, Symbol, decode
 from queue_core.access.login import Begin, Continue
 from queue_core.errors import AccessRefused
 

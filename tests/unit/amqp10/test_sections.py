@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.delivery_sections import header_of, whole
+from protocols.amqp10.conversion.properties import FORM, section
 from protocols.amqp10.errors import RESOURCE_LIMIT, Amqp10Error
-from protocols.amqp10.properties import FORM, section
-from protocols.amqp10.sections import (
+from protocols.amqp10.wire.delivery_sections import header_of, whole
+from protocols.amqp10.wire.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
     FOOTER,
@@ -25,7 +25,7 @@ from protocols.amqp10.sections import (
     split,
     written_body,
 )
-from protocols.amqp10.types import (
+from protocols.amqp10.wire.types import (
     MOST_VALUES,
     Described,
     Malformed,

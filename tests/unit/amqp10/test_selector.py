@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.selector import (
+from protocols.amqp10.addressing.selector import (
     LONGEST_SEARCHED,
     LONGEST_TEXT,
     MAX_DEPTH,

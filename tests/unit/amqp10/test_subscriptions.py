@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.types import Described, Symbol, UInt, ULong, encode
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, encode
 from queue_core.access.auth import Action
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp10 import lifetimes
-from protocols.amqp10.lifetimes import nodes_of
-from protocols.amqp10.types import Described, Symbol, UInt, ULong
+from protocols.amqp10.links import dynamic_nodes as lifetimes
+from protocols.amqp10.links.dynamic_nodes import nodes_of
+from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
 from queue_core.access.auth import Action, Auth, Identity, Resource
 from tests.protocol.amqp10.wire import (
     ATTACH,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.coordinator import MAX_COMMAND
-from protocols.amqp10.types import Described, UInt, ULong, encode
+from protocols.amqp10.links.transactions import MAX_COMMAND
+from protocols.amqp10.wire.types import Described, UInt, ULong, encode
 from tests.protocol.amqp10.wire import (
     ATTACH,
     DETACH,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.types import (
+from protocols.amqp10.wire.types import (
     EPOCH,
     Array,
     Char,

@@ -13,10 +13,10 @@ from uuid import UUID
 import pytest
 
 from gateway.message_files.protocols import PROTOCOLS, converted
-from protocols.amqp091 import properties as amqp091
-from protocols.amqp10 import properties as amqp10
-from protocols.amqp10.to_canonical import VALUE_TYPE
-from protocols.mqtt.frames import frame_0, property_octets
+from protocols.amqp091.conversion import properties as amqp091
+from protocols.amqp10.conversion import properties as amqp10
+from protocols.amqp10.conversion.to_canonical import VALUE_TYPE
+from protocols.mqtt.deliver.frames import frame_0, property_octets
 from queue_core.message.conversion import MEANING
 from queue_core.message.message import Properties
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.mqtt.reasons import ReasonCode
+from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.vhost import Vhost
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocols.mqtt.connection import HEARD_BYTES
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     Disconnect,
     Packet,
     PingReq,
@@ -21,7 +21,7 @@ from protocols.mqtt.packets import (
     SubscribeRequest,
     Version,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.unit.mqtt.wired import Broking, Wire
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.mqtt.codec import decode, split
-from protocols.mqtt.encoder import ENCODERS, encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.encoder import ENCODERS, encode
+from protocols.mqtt.wire.packets import (
     Auth,
     ConnAck,
     Connect,
@@ -31,14 +31,14 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import (
+from protocols.mqtt.wire.property_set import (
     FLAG,
     RULES,
     PacketType,
     PropertySet,
     encode_properties,
 )
-from protocols.mqtt.reasons import (
+from protocols.mqtt.wire.reasons import (
     REASONS,
     MqttError,
     ReasonCode,

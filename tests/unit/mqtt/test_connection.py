@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.broker import Broker
 from protocols.mqtt.connection import Connection
+from protocols.mqtt.context import Broker
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.websocket import Connection as WebSocketConnection
-from protocols.mqtt.websocket_codec import Opcode, masked
+from protocols.mqtt.wire.websocket_codec import Opcode, masked
 from protocols.read_gate import BUSY
 from queue_core.memory_account import Memory
 

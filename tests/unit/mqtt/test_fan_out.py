@@ -7,10 +7,10 @@ import dataclasses
 
 import pytest
 
-from protocols.mqtt import fan_out
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.fan_out import SLICE, WIDE, FanOut
-from protocols.mqtt.packets import Publish, Version
+from protocols.mqtt.publish import fan_out
+from protocols.mqtt.publish.fan_out import SLICE, WIDE, FanOut
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import Publish, Version
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.message.message import Message
 from queue_core.queues import competing as queues

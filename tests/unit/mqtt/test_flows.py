@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.aliases import IncomingAliases, OutgoingAliases
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.inbound import MOST_IN_LINE, Inbound, Received
-from protocols.mqtt.machine import RECEIVED, State, step
-from protocols.mqtt.outbound import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
-from protocols.mqtt.packets import (
+from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
+from protocols.mqtt.publish.acknowledgements import MOST_IN_LINE, Inbound, Received
+from protocols.mqtt.publish.aliases import IncomingAliases, OutgoingAliases
+from protocols.mqtt.states import RECEIVED, State, step
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     ConnAck,
     Connect,
     Disconnect,
@@ -23,7 +23,7 @@ from protocols.mqtt.packets import (
     PubRec,
     PubRel,
 )
-from protocols.mqtt.reasons import MqttError, ReasonCode
+from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 from queue_core.errors import CoreError, QueueFull
 
 

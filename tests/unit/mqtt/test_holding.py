@@ -6,8 +6,15 @@ import dataclasses
 
 import pytest
 
-from protocols.mqtt.held_input import MOST_HELD_BYTES
-from protocols.mqtt.packets import PingReq, PingResp, PubAck, Publish, Subscribe, SubscribeRequest
+from protocols.mqtt.publish.held_input import MOST_HELD_BYTES
+from protocols.mqtt.wire.packets import (
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    Subscribe,
+    SubscribeRequest,
+)
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.queues.competing import EphemeralQueue
 from tests.unit.mqtt.wired import Broking, Wire

@@ -10,16 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.mqtt.codec import decode, split
+from protocols.mqtt.conversion.properties import FACTS, native_of, published_qos
 from protocols.mqtt.counters import MqttCounters
-from protocols.mqtt.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.fan_out import FanOut
-from protocols.mqtt.hot import take_hot
-from protocols.mqtt.inbound import Inbound
-from protocols.mqtt.known_topics import KnownTopic
-from protocols.mqtt.outbound import ACKNOWLEDGED, Outbound, Sent
-from protocols.mqtt.packets import (
+from protocols.mqtt.deliver.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
+from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, Outbound, Sent
+from protocols.mqtt.publish.acknowledgements import Inbound
+from protocols.mqtt.publish.fan_out import FanOut
+from protocols.mqtt.publish.fast_path import take_hot
+from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.publish.publishing import Publishing
+from protocols.mqtt.publish.runs import find_run
+from protocols.mqtt.settings import Settings
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     Packet,
     PingReq,
     PubAck,
@@ -29,12 +33,8 @@ from protocols.mqtt.packets import (
     PubRel,
     Version,
 )
-from protocols.mqtt.properties import FACTS, native_of, published_qos
-from protocols.mqtt.property_set import PropertySet
-from protocols.mqtt.publishing import Publishing
-from protocols.mqtt.reasons import MqttError, ReasonCode
-from protocols.mqtt.runs import find_run
-from protocols.mqtt.settings import Settings
+from protocols.mqtt.wire.property_set import PropertySet
+from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 from queue_core.access.auth import Auth, Identity
 from queue_core.message.message import Message
 from queue_core.outcomes import Published

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.follow_ups import MOST_FOLLOW_UPS
-from protocols.mqtt.packets import (
+from protocols.mqtt.subscribe.follow_ups import MOST_FOLLOW_UPS
+from protocols.mqtt.wire.packets import (
     PingReq,
     PingResp,
     Publish,
@@ -15,7 +15,7 @@ from protocols.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.wire.property_set import PropertySet
 from tests.unit.mqtt.wired import Broking
 
 WAYS = pytest.mark.parametrize(

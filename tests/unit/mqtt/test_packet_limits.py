@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.aliases import (
+from protocols.mqtt.publish.aliases import (
     EMPTY_TOPIC,
     MOST_CHARACTERS,
     IncomingAliases,
     OutgoingAliases,
 )
-from protocols.mqtt.codec import MOST_FILTERS, decode, split
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.codec import MOST_FILTERS, decode, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import (
     Connect,
     Packet,
     Publish,
@@ -22,14 +22,14 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import (
+from protocols.mqtt.wire.property_set import (
     MOST_PROPERTIES,
     PacketType,
     PropertySet,
     decode_property_bytes,
     encode_properties,
 )
-from protocols.mqtt.reasons import MqttError, ReasonCode
+from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 
 
 def many(count: int) -> PropertySet:

@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from protocols.mqtt.frames import expiry_octets, property_octets
-from protocols.mqtt.properties import (
+from protocols.mqtt.conversion.properties import (
     FACTS,
     MQTT3,
     MQTT5,
@@ -20,13 +19,14 @@ from protocols.mqtt.properties import (
     was_retained,
     written_properties,
 )
-from protocols.mqtt.property_set import (
+from protocols.mqtt.deliver.frames import expiry_octets, property_octets
+from protocols.mqtt.wire.property_set import (
     PacketType,
     PropertySet,
     decode_property_bytes,
     encode_property_bytes,
 )
-from protocols.mqtt.reasons import MqttError
+from protocols.mqtt.wire.reasons import MqttError
 from queue_core.message.message import Death, Message, Properties
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)

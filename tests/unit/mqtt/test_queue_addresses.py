@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.queue_addresses import parse_message_id, parse_position
+from protocols.mqtt.queue_topics.addresses import parse_message_id, parse_position
 from queue_core.delivery.consumer import Position
 from queue_core.errors import InvalidArgument
 

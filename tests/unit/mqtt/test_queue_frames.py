@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import protocols.amqp091.properties as amqp091
-from protocols.amqp091.content import encode_properties
+import protocols.amqp091.conversion.properties as amqp091
+from protocols.amqp091.wire.content import encode_properties
+from protocols.mqtt.conversion.properties import MQTT3, MQTT5
 from protocols.mqtt.counters import MqttCounters
-from protocols.mqtt.delivering import Deliverer
-from protocols.mqtt.outbound import Outbound
-from protocols.mqtt.packets import Version
-from protocols.mqtt.properties import MQTT3, MQTT5
-from protocols.mqtt.property_set import PropertySet, encode_property_bytes
-from protocols.mqtt.queue_sink import QueueSink
-from protocols.mqtt.sinks import SharedSink, StoredSink
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.deliver.outbound import Outbound
+from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
+from protocols.mqtt.queue_topics.sink import QueueSink
+from protocols.mqtt.wire.packets import Version
+from protocols.mqtt.wire.property_set import PropertySet, encode_property_bytes
 from queue_core.delivery.cursor import UNDELIVERED
 from queue_core.errors import QueueNotFound
 from queue_core.message.message import Death, Message

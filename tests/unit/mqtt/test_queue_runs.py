@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.mqtt.codec import decode, split
 from protocols.mqtt.counters import MqttCounters
-from protocols.mqtt.delivering import Deliverer
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.fan_out import FanOut
-from protocols.mqtt.hot import take_hot
-from protocols.mqtt.inbound import Inbound
-from protocols.mqtt.known_topics import KnownTopic
-from protocols.mqtt.outbound import Outbound
-from protocols.mqtt.packets import Packet, PubAck, Publish, Version
-from protocols.mqtt.property_set import PropertySet
-from protocols.mqtt.publishing import Publishing
-from protocols.mqtt.reasons import ReasonCode
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.deliver.outbound import Outbound
+from protocols.mqtt.publish.acknowledgements import Inbound
+from protocols.mqtt.publish.fan_out import FanOut
+from protocols.mqtt.publish.fast_path import take_hot
+from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.publish.publishing import Publishing
 from protocols.mqtt.settings import Settings
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import Packet, PubAck, Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
+from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.access.auth import Auth, Identity
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import Unit

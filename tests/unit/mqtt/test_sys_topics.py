@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.retained_sending import RetainedSending
+from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
 from queue_core.sessions.subscription import Subscription

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.mqtt.websocket_codec import (
+from protocols.mqtt.wire.primitives import varint
+from protocols.mqtt.wire.websocket_codec import (
     CloseCode,
     Opcode,
     Receiver,
@@ -19,7 +20,6 @@ from protocols.mqtt.websocket_codec import (
     masked,
     packet_frames,
 )
-from protocols.mqtt.wire import varint
 
 MASK = b"\x01\x02\x03\x04"
 REQUEST = (

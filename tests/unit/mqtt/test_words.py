@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     ConnAck,
     Connect,
     Disconnect,
@@ -21,7 +21,7 @@ from protocols.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from protocols.mqtt.websocket_codec import UpgradeRefused, answer_upgrade
+from protocols.mqtt.wire.websocket_codec import UpgradeRefused, answer_upgrade
 from queue_core.access.auth import Auth, Credentials, Identity, NotChecked, Peer
 from queue_core.errors import AccessRefused
 from tests.unit.fake_services import Everything

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.packets import (
+from protocols.mqtt.wire.packets import (
     Auth,
     ConnAck,
     Connect,
@@ -24,8 +24,8 @@ from protocols.mqtt.packets import (
     Version,
     Will,
 )
-from protocols.mqtt.property_set import PropertySet
-from protocols.mqtt.reasons import ReasonCode
+from protocols.mqtt.wire.property_set import PropertySet
+from protocols.mqtt.wire.reasons import ReasonCode
 
 P = PropertySet
 V31, V311, V5 = Version.V31, Version.V311, Version.V5

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from protocols.mqtt.broker import Broker
-from protocols.mqtt.codec import decode, split
 from protocols.mqtt.connection import Connection
-from protocols.mqtt.encoder import encode
-from protocols.mqtt.packets import ConnAck, Connect, Packet, Publish, Version
-from protocols.mqtt.property_set import PropertySet
+from protocols.mqtt.context import Broker
 from protocols.mqtt.settings import Settings
+from protocols.mqtt.wire.codec import decode, split
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import ConnAck, Connect, Packet, Publish, Version
+from protocols.mqtt.wire.property_set import PropertySet
 from queue_core.access.auth import ANONYMOUS, Auth, Credentials, Identity, Peer
 from queue_core.counters import Counters
 from queue_core.memory_account import Memory

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp091.codec import method_frame
 from protocols.amqp091.connection import Connection as Amqp091Connection
 from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, split
-from protocols.amqp091.methods import ConfirmSelect, ConnectionOpen, ConnectionTuneOk
 from protocols.amqp091.settings import Settings as Amqp091Settings
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, split
+from protocols.amqp091.wire.methods import ConfirmSelect, ConnectionOpen, ConnectionTuneOk
 from protocols.amqp10.connection import Connection as Amqp10Connection
 from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.sasl import HEADER as SASL
-from protocols.amqp10.sasl import INIT
-from protocols.amqp10.sasl import frame as sasl_frame
 from protocols.amqp10.settings import Settings as Amqp10Settings
-from protocols.amqp10.types import Symbol, UInt
+from protocols.amqp10.wire.sasl import HEADER as SASL
+from protocols.amqp10.wire.sasl import INIT
+from protocols.amqp10.wire.sasl import frame as sasl_frame
+from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.farewell import Farewell
-from protocols.mqtt.broker import Broker
 from protocols.mqtt.connection import Connection as MqttConnection
+from protocols.mqtt.context import Broker
 from protocols.mqtt.settings import Settings as MqttSettings
 from protocols.mqtt.websocket import MOST_EARLY_FRAMES
 from protocols.mqtt.websocket import Connection as WebSocketConnection
-from protocols.mqtt.websocket_codec import MOST_FRAMES, Opcode, masked
+from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked
 from queue_core import scheduler as scheduling
 from tests.protocol.amqp10.wire import BEGIN, CLOSE, OPEN, frame
 from tests.unit.amqp091.conversation import GREETING, anns_gateway

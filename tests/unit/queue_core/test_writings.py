@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-import protocols.amqp091.properties as amqp091
-import protocols.amqp10.properties as amqp10
-from protocols.amqp091 import from_canonical as to_amqp091
-from protocols.amqp091.content import encode_properties
-from protocols.amqp10 import from_canonical as to_amqp10
-from protocols.mqtt import frames
-from protocols.mqtt.from_canonical import built_properties
-from protocols.mqtt.properties import MQTT5
-from protocols.mqtt.property_set import PropertySet, encode_property_bytes
+import protocols.amqp091.conversion.properties as amqp091
+import protocols.amqp10.conversion.properties as amqp10
+from protocols.amqp091.conversion import from_canonical as to_amqp091
+from protocols.amqp091.wire.content import encode_properties
+from protocols.amqp10.conversion import from_canonical as to_amqp10
+from protocols.mqtt.conversion.from_canonical import built_properties
+from protocols.mqtt.conversion.properties import MQTT5
+from protocols.mqtt.deliver import frames
+from protocols.mqtt.wire.property_set import PropertySet, encode_property_bytes
 from queue_core.message.conversion_cache import MAX_KEPT, MAX_NATIVE_BYTES, Writings
 from queue_core.message.message import Death, Form, Message
 

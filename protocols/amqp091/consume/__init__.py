@@ -1,0 +1,1 @@
+"""Consumers of a channel, what they are delivered, and how they settle it."""

@@ -1,0 +1,1 @@
+"""From basic.publish to a routed message and its confirm."""

@@ -1,0 +1,1 @@
+"""Addresses, the nodes they name, and filters on a source."""

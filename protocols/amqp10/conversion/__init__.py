@@ -1,0 +1,1 @@
+"""AMQP 1.0's sections and the canonical message, by tables."""

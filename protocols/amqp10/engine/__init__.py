@@ -1,0 +1,1 @@
+"""The protocol engine: Proton's, and what it leaves out."""

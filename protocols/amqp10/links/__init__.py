@@ -1,0 +1,1 @@
+"""Links: attaching, sending, receiving, transactions, and their ends."""

@@ -1,0 +1,264 @@
+"""Links that take from a queue: a consumer for each, its credit that of the link.
+
+The hot half of delivering works on whole lists and builds nothing that nobody keeps. What the
+receiver says of a delivery comes back through `machine`, by the delivery's handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10.addressing.filters import ORIGINS
+from protocols.amqp10.addressing.nodes import Supply
+from protocols.amqp10.engine import proton as engine
+from protocols.amqp10.engine.proton import SECOND, Handle
+from protocols.amqp10.errors import (
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    RESOURCE_DELETED,
+    Amqp10Error,
+)
+from protocols.amqp10.links.modifying import Annotating, amendment_of
+from protocols.amqp10.links.sending import SendingLink
+from protocols.amqp10.wire.delivery_sections import header_of, whole
+from protocols.amqp10.wire.types import Described, encode
+from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery
+from queue_core.errors import CoreError, DeliveryFailed
+from queue_core.message.message import Message
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+MANY: Final = 1 << 62
+MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
+
+
+class OutgoingLink(SendingLink):
+    """Implements the core's `Sink`."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        handle: Handle,
+        supply: Supply,
+        *,
+        name: str,
+        settles: bool,
+        receiver_mode: int,
+        max_size: int,
+        test: Callable[[Message], bool] | None,
+        is_stream: bool,
+        default: Verdict | None = None,
+    ) -> None:
+        super().__init__(machine, handle, supply, name=name, max_size=max_size, test=test)
+        self.settles = settles  # sent settled: at most once
+        self.is_second = receiver_mode == SECOND
+        self.consumer: Consumer  # set as soon as the core has made it
+        self.default = default  # of what it settles without an outcome, or leaves behind
+        self.no_local = False
+        self._large = min(max_size or MANY, self._frame or MANY)  # beyond it, a second look
+        self._is_stream = is_stream
+        self._is_capped = False
+        self._is_draining = False
+        self.is_stalled = False
+
+    # --- credit
+
+    def on_flow(self) -> None:
+        """The receiver said how much it takes."""
+        self.sync_credit()
+        if engine.is_draining(self.handle) and not self._is_draining:
+            self._is_draining = True
+            self.consumer.drain(self._on_drained)
+
+    def sync_credit(self) -> None:
+        """The engine knows the credit; the core hands out by it, up to a bound of its own."""
+        if not self.is_open:
+            return
+        consumer = self.consumer
+        credit = engine.credit_of(self.handle)
+        room = UNLIMITED - len(consumer.unsettled)
+        self._is_capped = credit > room
+        if consumer.credit != min(credit, room):
+            consumer.set_credit(min(credit, room))
+
+    def _on_drained(self) -> None:
+        self._is_draining = False
+        if not self.is_open:
+            return
+        if not engine.is_draining(self.handle):  # it has thought better of it
+            self.sync_credit()
+            return
+        if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
+            self.on_flow()
+            return
+        self.consumer.credit = 0
+        self._drain()
+
+    # --- deliveries
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        # Measured on 100-byte bodies: see docs/conformance/amqp10.md.
+        machine, handle, settles = self.machine, self.handle, self.settles
+        outgoing, send, now = machine.outgoing, engine.send, self._clock()
+        test, large = self._test, self._large
+        is_stream, queues = self._is_stream, self._vhost.queues
+        unwanted: list[Delivery] = []
+        number = self._next
+        for delivery in deliveries:
+            message = delivery.message
+            if test is not None and not test(message):
+                unwanted.append(delivery)
+                continue
+            header = header_of(message, now, not delivery.redelivered, delivery.failures)
+            data = whole(message, header, delivery.offset if is_stream else None, queues)
+            if len(data) > large and not self._fits(len(data)):
+                self._refuse(delivery, len(data))
+                continue
+            self._next = number = number + 1
+            sent = send(handle, number, data)
+            if settles:
+                engine.settle(sent)
+            else:
+                outgoing[sent] = delivery
+        machine.wake()
+        if unwanted:
+            self._drop(unwanted)
+        if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
+            machine.stall(self)
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        if self._test is not None and not self._test(message):
+            return
+        header = header_of(message, self._clock(), True, 0)
+        data = whole(message, header, None, self._vhost.queues)
+        if len(data) > self._large and not self._fits(len(data)):
+            self._vhost.house.counters.dropped_rejected += 1
+            return
+        consumer.credit -= 1
+        self._next = number = self._next + 1
+        engine.settle(engine.send(self.handle, number, data))
+        self.machine.wake()
+        if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
+            self.machine.stall(self)
+
+    def _fits(self, size: int) -> bool:
+        self.machine.echoing.count_frames(self.session)
+        return not self._max_size or size <= self._max_size
+
+    def _drop(self, unwanted: list[Delivery]) -> None:
+        """A subscription's filter did not let them through: they were for nobody else."""
+        self._vhost.settle([each for each in unwanted if each.is_open], ACCEPTED)
+        self.sync_credit()
+
+    def _refuse(self, delivery: Delivery, size: int) -> None:
+        reason = f"{size} bytes are more than the receiver's max-message-size of {self._max_size}"
+        if delivery.is_open:
+            self._vhost.settle([delivery], Verdict(Outcome.REJECTED, reason=reason))
+        self.sync_credit()
+
+    def on_settled(self) -> None:
+        if self._is_capped:
+            self.sync_credit()
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        """The queue is gone, or the gateway has a bug."""
+        if self.is_open:
+            is_ours = isinstance(reason, DeliveryFailed)
+            condition = INTERNAL_ERROR if is_ours else RESOURCE_DELETED
+            self.machine.fail_link(self.handle, condition, str(reason))
+
+    # --- the socket
+
+    def pause(self) -> None:
+        self.consumer.pause()
+
+    def resume(self) -> None:
+        if self.is_open and not self.is_stalled and not self.machine.is_blocked:
+            self.consumer.resume()
+
+    def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
+        """What the receiver had comes back: counted as failed if its connection was lost."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self.no_local:
+            ORIGINS.askers -= 1
+        outgoing = self.machine.outgoing
+        for sent in [h for h, d in outgoing.items() if d.consumer is self.consumer]:
+            del outgoing[sent]
+        consumer, verdict = self.consumer, self.default or (FAILED if is_lost else RELEASED)
+        held = set(self.machine.coordinator.held(consumer))
+        if not held:
+            self._vhost.end_consumer(consumer, verdict)
+            return
+        self._vhost.end_consumer(consumer, None)
+        rest = [each for each in consumer.unsettled.values() if each not in held]
+        self._vhost.settle(rest, verdict)
+
+
+OUTCOMES: Final[dict[int, Verdict]] = {
+    engine.ACCEPTED: ACCEPTED,
+    engine.RELEASED: RELEASED,
+}
+
+
+def verdict_of(state: int, delivery: Handle, default: Verdict | None) -> Verdict:
+    """What a receiver's state means. One that settles without a word has not said that it is
+    done with the message, unless its source has a default-outcome."""
+    known = OUTCOMES.get(state)
+    if known is not None:
+        return known
+    if state == engine.REJECTED:
+        reason = engine.rejection(delivery)
+        return Verdict(Outcome.REJECTED, reason=reason) if reason else REJECTED
+    if state == engine.MODIFIED:
+        failed, undeliverable, annotations = engine.modification(delivery)
+        return modified(
+            failed=failed, undeliverable=undeliverable, amendment=amendment_of(annotations)
+        )
+    return default or RELEASED
+
+
+def modified(*, failed: bool, undeliverable: bool, amendment: Annotating | None = None) -> Verdict:
+    outcome = Outcome.MODIFIED if failed else Outcome.RELEASED
+    return Verdict(outcome, undeliverable_here=undeliverable, amendment=amendment)
+
+
+STATES: Final[dict[object, int]] = {
+    0x24: engine.ACCEPTED,
+    0x25: engine.REJECTED,
+    0x26: engine.RELEASED,
+    0x27: engine.MODIFIED,
+    "amqp:accepted:list": engine.ACCEPTED,
+    "amqp:rejected:list": engine.REJECTED,
+    "amqp:released:list": engine.RELEASED,
+    "amqp:modified:list": engine.MODIFIED,
+}
+
+
+def outcome_of(outcome: object) -> Verdict | None:
+    """An outcome as it is written, in a source's default-outcome or a transactional state; None
+    when there is none. Raises Amqp10Error."""
+    if outcome is None:
+        return None
+    descriptor = outcome.descriptor if isinstance(outcome, Described) else None
+    state = STATES.get(descriptor) if isinstance(descriptor, int | str) else None
+    if state is None or not isinstance(outcome, Described):
+        raise Amqp10Error(
+            INVALID_FIELD, "an outcome is one of accepted, rejected, released and modified"
+        )
+    if state == engine.REJECTED:
+        return REJECTED
+    if state == engine.MODIFIED:
+        fields = outcome.value if isinstance(outcome.value, list) else []
+        failed, undeliverable, annotations = (*fields, None, None, None)[:3]
+        added = encode(annotations) if isinstance(annotations, dict) else b""
+        return modified(
+            failed=failed is True,
+            undeliverable=undeliverable is True,
+            amendment=amendment_of(added),
+        )
+    return OUTCOMES[state]

@@ -1,0 +1,55 @@
+"""Links out of the gateway: what one that takes messages and one that only looks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from protocols.amqp10.addressing.nodes import Supply
+from protocols.amqp10.engine import proton as engine
+from protocols.amqp10.engine.flow_echo import largest_payload
+from protocols.amqp10.engine.proton import Handle
+from queue_core.message.message import Message
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+
+class SendingLink:
+    def __init__(
+        self,
+        machine: Machine,
+        handle: Handle,
+        supply: Supply,
+        *,
+        name: str,
+        max_size: int,
+        test: Callable[[Message], bool] | None,
+    ) -> None:
+        self.machine = machine
+        self.handle = handle
+        self.name = name
+        self.session = engine.session_of(handle)
+        self.supply = supply
+        self.is_open = True
+        self._max_size = max_size  # that the receiver takes; 0: any
+        self._frame = largest_payload(machine.engine)  # that fits into one; 0: any
+        self._test = test  # of its filter; None: all
+        self._clock = machine.terms.clock
+        self._vhost = machine.terms.vhost
+        self._next = 0
+        self._drained = 0
+
+    @property
+    def sent_count(self) -> int:
+        return self._next
+
+    @property
+    def delivery_count(self) -> int:
+        """As the protocol counts: credit that was drained is spent, too."""
+        return self._next + self._drained
+
+    def _drain(self) -> None:
+        """Nothing is left for it: what it has of credit is spent."""
+        self._drained += engine.drained(self.handle)
+        self.machine.wake()

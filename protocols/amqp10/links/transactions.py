@@ -1,0 +1,262 @@
+"""Local transactions: declare, discharge, and what is published and retired between the two.
+
+All of one transaction is one transaction of the database; nothing of it is seen before that, and
+rolled back it leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10.engine import proton as engine
+from protocols.amqp10.engine.proton import Handle
+from protocols.amqp10.errors import (
+    DECODE_ERROR,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+    Amqp10Error,
+)
+from protocols.amqp10.links.outgoing import outcome_of
+from protocols.amqp10.wire.sections import (
+    VALUE,
+    section_at,
+    shape_of,
+    split,
+    value_of,
+    written_body,
+)
+from protocols.amqp10.wire.types import Described, Malformed, ULong
+from queue_core.commit.transaction import Transaction
+from queue_core.delivery.consumer import Consumer, Delivery
+from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.errors import CoreError
+from queue_core.message.message import Message
+from queue_core.outcomes import FAILED, RELEASED, Published
+from queue_core.queues.competing import CompetingQueue
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine import Machine
+
+MAX_COMMAND: Final = 4096  # bytes of a declare or a discharge
+DECLARE: Final = (0x31, "amqp:declare:list")
+DISCHARGE: Final = (0x32, "amqp:discharge:list")
+ACCEPTED_STATE: Final = Described(ULong(0x24), [])
+RELEASED_STATE: Final = Described(ULong(0x26), [])
+
+
+class Work:
+    """One open transaction."""
+
+    def __init__(self, transaction: Transaction, control: object) -> None:
+        self.transaction = transaction
+        self.control = control  # the link that it was declared on, and ends with
+        self.size = 0
+        self.failure = ""  # why it can only be rolled back
+        self.settled: list[Delivery] = []  # the receiver will not speak of these again
+
+
+class Coordinator:
+    """Of one connection: all its transactions, each for as long as the link that declared it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._open: dict[bytes, Work] = {}
+        self._size = 0  # bytes in all of them
+        self._next = 0
+        # hears which queues have no room for more after a commit
+        self.on_pressed: Callable[[list[CompetingQueue]], None] | None = None
+
+    # --- declare and discharge
+
+    def read(self, data: bytes) -> tuple[bytes, bool] | None:
+        """A discharge's transaction and whether it failed; None: a declare. Raises Amqp10Error."""
+        try:
+            parts = split(data)
+            written = written_body(shape_of(parts.native), parts.body)
+            if section_at(written, 0)[0] != VALUE:
+                raise Malformed("no amqp-value")
+            command = value_of(written)
+        except Malformed as error:
+            raise Amqp10Error(DECODE_ERROR, f"no declare and no discharge: {error}") from None
+        if not isinstance(command, Described) or not isinstance(command.value, list):
+            raise Amqp10Error(DECODE_ERROR, "a coordinator takes declare and discharge, no more")
+        fields = (*command.value, None, None)
+        if command.descriptor in DECLARE:
+            if fields[0] is not None:
+                raise Amqp10Error(NOT_IMPLEMENTED, "no global transactions; declare without an id")
+            return None
+        if command.descriptor in DISCHARGE:
+            return (fields[0] if isinstance(fields[0], bytes) else b""), fields[1] is True
+        raise Amqp10Error(NOT_IMPLEMENTED, "a coordinator takes declare and discharge, no more")
+
+    def declare(self, control: object) -> bytes:
+        limit = self._machine.terms.settings.max_transactions
+        if len(self._open) >= limit:
+            raise Amqp10Error(
+                RESOURCE_LIMIT, f"{limit} transactions are open on this connection; discharge one"
+            )
+        self._next += 1
+        txn_id = self._next.to_bytes(8)
+        self._open[txn_id] = Work(self._machine.vhost.transaction(), control)
+        return txn_id
+
+    async def discharge(self, txn_id: bytes, *, fails: bool) -> None:
+        """Raises Amqp10Error when it could not be committed; then it is rolled back."""
+        work = self._work(txn_id)
+        del self._open[txn_id]
+        if fails:
+            self._roll_back(work)
+            return
+        if work.failure:
+            self._roll_back(work)
+            raise Amqp10Error(ROLLED_BACK, f"a message of it was refused: {work.failure}")
+        settled = list(work.settled)
+        try:
+            await work.transaction.commit()
+        except CoreError as error:
+            self._machine.vhost.settle([each for each in settled if each.is_open], FAILED)
+            raise Amqp10Error(ROLLED_BACK, str(error)) from None
+        finally:
+            self._grow(-work.size)
+        if work.transaction.pressed and self.on_pressed is not None:
+            self.on_pressed(work.transaction.pressed)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        self._machine.on_transaction(size)
+
+    def _roll_back(self, work: Work) -> None:
+        self._grow(-work.size)
+        work.transaction.rollback()
+        self._machine.vhost.settle([each for each in work.settled if each.is_open], FAILED)
+
+    def end(self, control: object) -> None:
+        """That link ends: what was declared on it and not discharged did not happen [4.1]."""
+        for txn_id in [each for each, work in self._open.items() if work.control is control]:
+            self._roll_back(self._open.pop(txn_id))
+
+    def held(self, consumer: Consumer) -> list[Delivery]:
+        """What was retired in transactions that are still open: whether the link lives on or not,
+        their end decides."""
+        return [
+            delivery
+            for work in self._open.values()
+            for delivery in work.settled
+            if delivery.consumer is consumer and delivery.is_open
+        ]
+
+    def _work(self, txn_id: object) -> Work:
+        work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
+        if work is None:
+            raise Amqp10Error(
+                UNKNOWN_TRANSACTION, "no such transaction is open on this connection; declare one"
+            )
+        return work
+
+    # --- what is done in one
+
+    def publish(self, delivery: Handle, message: Message) -> None:
+        """Routed now, seen by others when the transaction is discharged."""
+        txn_id, _ = self._state(delivery)
+        work = self._work(txn_id)
+        size = message.size() + ENTRY_OVERHEAD  # an empty one takes memory, too
+        settings = self._machine.terms.settings
+        limit, most = settings.max_transaction_size, settings.max_connection_transactions
+        if work.size + size > limit + ENTRY_OVERHEAD:  # one that fits alone may also be alone
+            raise Amqp10Error(
+                RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
+            )
+        if self._size + size > most + ENTRY_OVERHEAD:
+            raise Amqp10Error(
+                RESOURCE_LIMIT,
+                f"the open transactions of one connection hold {int(most)} bytes at most "
+                "(broker.max_connection_transactions); discharge one before the others grow",
+            )
+        work.size += size
+        self._grow(size)
+        is_taken = work.transaction.publish(message) is not Published.NOWHERE
+        if not engine.is_settled(delivery):
+            engine.accept_in_transaction(
+                delivery, txn_id, ACCEPTED_STATE if is_taken else RELEASED_STATE
+            )
+        engine.settle(delivery)
+        self._machine.wake()
+
+    def doom(self, delivery: Handle, reason: str) -> None:
+        """A message that was sent settled is refused: its sender hears of it when it discharges."""
+        try:
+            txn_id, _ = self._state(delivery)
+        except Amqp10Error:  # it names no transaction that could fail
+            return
+        work = self._open.get(txn_id)
+        if work is not None:
+            work.failure = work.failure or reason
+
+    def retire(self, sent: Handle, delivery: Delivery) -> None:
+        """A receiver's outcome, true when the transaction is."""
+        txn_id, outcome = self._state(sent)
+        work = self._work(txn_id)
+        verdict = outcome_of(outcome)
+        if verdict is None:
+            if not engine.is_settled(sent):
+                return  # it names the transaction, and has not made up its mind
+            verdict = delivery.consumer.sink.default or RELEASED  # type: ignore[attr-defined]
+        work.transaction.settle([delivery], verdict)
+        work.settled.append(delivery)
+        del self._machine.outgoing[sent]
+        if not engine.is_settled(sent):
+            engine.accept_in_transaction(sent, txn_id, outcome)
+        engine.settle(sent)
+        self._machine.wake()
+
+    @staticmethod
+    def _state(delivery: Handle) -> tuple[bytes, object]:
+        fields = engine.state_data(delivery)
+        if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
+            raise Amqp10Error(UNKNOWN_TRANSACTION, "a transactional state without a transaction")
+        return fields[0], fields[1] if len(fields) > 1 else None
+
+
+class CoordinatorLink:
+    """A link on which a client declares and discharges."""
+
+    sent_count = delivery_count = 0  # nothing is sent on it
+
+    def __init__(self, machine: Machine, handle: Handle) -> None:
+        self._machine = machine
+        self.handle = handle
+        self.is_open = True
+
+    def replenish(self) -> None:
+        if self.is_open and engine.credit_of(self.handle) < 8:
+            engine.grant(self.handle, 16)
+            self._machine.wake()
+
+    async def perform(self, delivery: Handle, data: bytes) -> None:
+        """Answers a declare or a discharge."""
+        coordinator = self._machine.coordinator
+        try:
+            discharge = coordinator.read(data)
+            if discharge is None:
+                engine.declare(delivery, coordinator.declare(self))
+            else:
+                txn_id, fails = discharge
+                await coordinator.discharge(txn_id, fails=fails)
+                if not self.is_open:
+                    return
+                engine.update(delivery, engine.ACCEPTED)
+        except Amqp10Error as error:
+            if not self.is_open:
+                return
+            engine.reject(delivery, error.condition, error.text)
+        engine.settle(delivery)
+        self.replenish()
+        self._machine.wake()
+
+    def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._machine.coordinator.end(self)

@@ -1,0 +1,1 @@
+"""AMQP 1.0's bytes: types, message sections, SASL frames."""

@@ -1,0 +1,1 @@
+"""MQTT's properties and the canonical message's, by tables."""

@@ -1,0 +1,146 @@
+"""Messages to the client: packet identifiers, the window of what is unacknowledged, what waits.
+
+A flight is one QoS 1 or 2 message on its way. Never more are unacknowledged than the client's
+receive maximum [MQTT-3.3.4-9]; more than that wait here, in order, as many as their consumers'
+credit let through. No socket and no queue: what an acknowledgement means for a queue, the flight's
+owner decides.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec
+from queue_core.delivery.consumer import Delivery
+
+if TYPE_CHECKING:
+    from queue_core.message.message import Message
+
+MAX_ID: Final = 65_535
+# Half of the identifiers of a session that is stored belong to its own queue, by offset: so a
+# gateway that comes back after a crash knows under which identifier each message was sent, and
+# nothing had to be written down for it. All others are for whatever else the session is sent.
+OWN_IDS: Final = 32_768
+# The most that such a session has in hand. Either half has room for twice as many: identifiers that
+# the client has freed are taken until that is written down.
+MOST_STORED: Final = 16_000
+
+
+class Sent(IntEnum):
+    """Where a message to the client stands; what is kept of it in the packet journal."""
+
+    OVER = 0
+    AWAITS_PUBACK = 1
+    AWAITS_PUBREC = 2
+    AWAITS_PUBCOMP = 3
+    AWAITS_CLAIM = 4  # of a group, and not sent before it has left the group's queue; never kept
+
+
+# Which acknowledgement leads where [MQTT-4.3.2-1] [MQTT-4.3.3-1]. One that is not here is out of
+# place; what came twice (a PUBREC for what was released) is answered again.
+ACKNOWLEDGED: Final[dict[tuple[Sent, type[PubAck | PubRec | PubComp]], Sent]] = {
+    (Sent.AWAITS_PUBACK, PubAck): Sent.OVER,
+    (Sent.AWAITS_PUBREC, PubRec): Sent.AWAITS_PUBCOMP,
+    (Sent.AWAITS_PUBCOMP, PubRec): Sent.AWAITS_PUBCOMP,
+    (Sent.AWAITS_PUBCOMP, PubComp): Sent.OVER,
+}
+
+
+class FlightOwner(Protocol):
+    """Whoever handed the message over hears how it ended."""
+
+    def on_received(self, flight: Flight, reason: int) -> None:
+        """PUBREC: the client has it, and PUBREL may be sent through `flight.release`; with a reason
+        of 0x80 or more it does not want it, and this was the end."""
+
+    def on_ended(self, flight: Flight, reason: int) -> None:
+        """PUBACK or PUBCOMP; or it was never sent, as it is too large for the client."""
+
+    def on_expired(self, flight: Flight) -> None:
+        """Never sent: its life was over before the window had room for it."""
+
+    def on_launch(self, flight: Flight) -> None:
+        """The window has room for a flight that awaits its claim: begin with that."""
+
+    def on_recorded(self, flight: Flight) -> None:
+        """What had to be committed first is: it may be sent."""
+
+
+class Flight(msgspec.Struct, eq=False):
+    """Made in 0.1 us, where a class of Python takes 0.25."""
+
+    owner: FlightOwner
+    state: Sent
+    message: Message | None = None
+    plan: object = None  # how it is to be written for this subscriber
+    delivery: Delivery | None = None
+    packet_id: int = 0
+    is_dup: bool = False
+
+
+def give_back(delivery: Delivery) -> None:
+    """What was never sent is in its queue as if it had not been handed out."""
+    cursor = delivery.consumer.cursor
+    if delivery.is_open and cursor.requeues:
+        cursor.detach(delivery)
+        cursor.take_back(delivery.entry)
+
+
+class Outbound:
+    """`in_flight` by packet identifier; `pending` is what found the window full."""
+
+    __slots__ = ("_first_id", "_last_id", "in_flight", "pending", "reserved", "window")
+
+    def __init__(self, window: int, *, is_stored: bool = False) -> None:
+        self.window = min(window, MOST_STORED) if is_stored else window
+        self.in_flight: dict[int, Flight] = {}
+        self.pending: list[Flight] = []  # empty, it takes a tenth of a deque's memory
+        # Given to messages that are not sent yet, on this connection; or freed by the client, but
+        # not in the store
+        self.reserved: dict[int, Sent] = {}
+        self._first_id = OWN_IDS + 1 if is_stored else 1
+        self._last_id = self._first_id - 1
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.in_flight) < self.window and not self.pending
+
+    def take_id(self) -> int:
+        """One that is not in use [MQTT-2.2.1-4]. The window leaves some free."""
+        in_flight, reserved = self.in_flight, self.reserved
+        number = self._last_id
+        while True:
+            number = number + 1 if number < MAX_ID else self._first_id
+            if number not in in_flight and number not in reserved:
+                self._last_id = number
+                return number
+
+    def own_id(self, offset: int) -> int:
+        """The identifier of the message at that offset of the session's own queue; 0 if another
+        one, so many messages older, still has it."""
+        number = (offset & (OWN_IDS - 1)) + 1
+        return 0 if number in self.in_flight or number in self.reserved else number
+
+    def next_pending(self) -> Flight | None:
+        """One that may be sent now."""
+        if self.pending and len(self.in_flight) < self.window:
+            return self.pending.pop(0)
+        return None
+
+    def acknowledge(self, packet: PubAck | PubRec | PubComp) -> Flight | None:
+        """The flight that this acknowledges, moved on; None: no such flight awaits it."""
+        flight = self.in_flight.get(packet.packet_id)
+        if flight is None:
+            return None
+        state = ACKNOWLEDGED.get((flight.state, type(packet)))
+        if state is None:
+            return None
+        if packet.reason >= 0x80:
+            state = Sent.OVER
+        if state is Sent.OVER:
+            del self.in_flight[packet.packet_id]
+        flight.state = state
+        return flight

@@ -1,0 +1,1 @@
+"""From CONNECT to CONNACK."""

@@ -1,0 +1,1 @@
+"""Messages from the client."""

@@ -1,0 +1,357 @@
+"""Fan-out outside the publisher's turn: messages reach many live subscribers slice by slice.
+
+Each publisher has a lane, in which its messages wait in order; workers go round the lanes and hand
+over a bounded slice of deliveries at a time, so that everybody else gets their turn in between.
+With `broker.async_fan_out` all that ends in memory goes this way, and the publisher is answered
+before it begins; without, only what goes to very many subscribers does, and the publisher waits for
+its end. Durable queues are given their message at once in either mode. A subscriber's queue that
+holds its publishers holds a lane as well: what was answered already waits there, and is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt.publish.runs import Run, taker_of
+from queue_core.delivery.backpressure import wait_for_room
+from queue_core.outcomes import Published
+from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queue_core.commit.unit import Publisher, Record
+    from queue_core.message.message import Message
+    from queue_core.routing.router import Match, Route
+    from queue_core.vhost import Queue, Vhost
+
+log = logging.getLogger(__name__)
+
+MOST_MESSAGES: Final = 10_000  # that wait in one lane
+MOST_DELIVERIES: Final = 2_000_000  # that they come to: a few seconds of work
+MOST_BYTES: Final = 8 * 1024 * 1024  # of messages in one lane
+MOST_BYTES_IN_ALL: Final = 64 * 1024 * 1024  # that wait in all lanes of a worker
+SLICE: Final = 64  # subscribers, before others get their turn: some 0.5 ms with their writes
+# Messages to one subscriber that take as long as its write: handed over one by one, or copied in a
+# run with identifiers of its own (QoS 1), or without.
+AS_LONG: Final = (6, 20, 64)
+MERGED: Final = 64  # messages that one subscriber gets in a row
+WIDE: Final = 1000  # live subscribers of one message, above which nobody hands over in one go
+
+
+class RunOfMessages:
+    """A run of one publisher as it came from the wire, for subscribers that take it so. Messages
+    are made of it when the first one does not."""
+
+    __slots__ = ("_make", "_messages", "is_5", "largest", "marks", "octets", "qos")
+
+    def __init__(
+        self, octets: bytes, run: Run, qos: int, is_5: bool, make: Callable[[], list[Message]]
+    ) -> None:
+        self.octets = octets
+        self.marks = run.marks
+        self.largest = run.largest()
+        self.qos = qos
+        self.is_5 = is_5
+        self._make = make
+        self._messages: list[Message] | None = None
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    def messages(self) -> list[Message]:
+        if self._messages is None:
+            self._messages = self._make()
+        return self._messages
+
+
+class Progress(Enum):
+    """How far a job came."""
+
+    SOME = auto()  # there are more subscribers
+    HELD = auto()  # all but some, who have no room
+    ALL = auto()
+
+
+def is_held(queue: Queue) -> bool:
+    """Whether whoever publishes there waits. Nothing that was answered already is dropped."""
+    return (
+        isinstance(queue, CompetingQueue)
+        and queue.backpressure is not None
+        and queue.cursor.ready.count() > 0  # most have nothing: 0.2 us against 0.5
+        and queue.backpressure.is_full()
+    )
+
+
+class Job:
+    """Messages that go to the same subscribers, and how many of those have them."""
+
+    __slots__ = ("_left", "done", "messages", "route", "run", "size", "targets")
+
+    def __init__(
+        self,
+        route: Sequence[Match[Queue]],
+        messages: list[Message],
+        size: int,
+        run: RunOfMessages | None = None,
+    ) -> None:
+        self.route = route
+        self.targets = len(route)
+        self.messages = messages
+        self.run = run
+        self.size = size
+        self.done = 0
+        self._left: list[Match[Queue]] = []  # passed over: their queues hold their publishers
+
+    def count(self) -> int:
+        return len(self.messages) if self.run is None else len(self.run)
+
+    def hand_over_some(self) -> Progress:
+        """A slice of the route gets all messages; whoever has no room is passed over."""
+        if self.run is None:
+            weight = 1 + len(self.messages) / AS_LONG[0]
+        else:
+            weight = 1 + len(self.run) / AS_LONG[1 if self.run.qos else 2]
+        until = self.done + max(1, int(SLICE / weight))
+        for match in self.route[self.done : until]:
+            if not match.queue.is_deleted and not self._give(*match):
+                self._left.append(match)
+        self.done = until
+        if until < len(self.route):
+            return Progress.SOME
+        if not self._left:
+            return Progress.ALL
+        self.route, self._left, self.done = self._left, [], 0
+        return Progress.HELD
+
+    def _give(self, queue: Queue, options: tuple[object, ...]) -> bool:
+        """False: it is full, and its publishers wait for it."""
+        messages, run = self.messages, self.run
+        if run is not None:
+            taker = taker_of(queue, options, run.qos, run.is_5)
+            if taker is not None:
+                deliverer, consumer = taker
+                if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
+                    deliverer.send_run(consumer, run.octets, run.marks, run.qos)
+                    consumer.cursor.counters.delivered += len(run)
+                    return True
+            messages = run.messages()
+        if is_held(queue):
+            return False
+        appends: Appends = []
+        for message in messages:
+            queue.take(message, options, appends)  # in memory: appends nothing
+        return True
+
+
+class Lane:
+    """What one publisher's subscribers in memory have still to get, in order. Bounded: a publisher
+    whose lane is full is not read until there is room."""
+
+    __slots__ = (
+        "_has_room",
+        "_jobs",
+        "_split_of",
+        "_split_route",
+        "_vhost",
+        "_worker",
+        "bytes",
+        "count",
+        "deliveries",
+        "held_by",
+        "is_async",
+    )
+
+    def __init__(self, worker: Worker, vhost: Vhost, is_async: bool) -> None:
+        self._worker = worker
+        self._vhost = vhost
+        self.is_async = is_async
+        self._jobs: deque[Job] = deque()
+        self.count = self.bytes = self.deliveries = 0
+        self._has_room: asyncio.Future[None] | None = None
+        self._split_of: Route[Queue] = ()  # the last route, and its two parts
+        self._split_route: tuple[Route[Queue], Route[Queue]] = ((), ())
+        self.held_by: list[CompetingQueue] = []  # subscribers' queues that have no room
+
+    # --- what comes
+
+    def hand_over(
+        self,
+        message: Message,
+        route: Route[Queue],
+        publisher: Publisher | None,
+        token: int,
+        records: tuple[Record, ...],
+    ) -> Published:
+        """Does what the virtual host's does, but leaves what ends in memory to the worker."""
+        live, stored = self._split(route)
+        if not live:
+            return self._vhost.hand_over(message, stored, publisher, token, records)
+        self._put_message(live, message)
+        if not stored and not records:
+            self._vhost.house.counters.published += 1
+            return Published.DONE
+        outcome = self._vhost.hand_over(message, stored, publisher, token, records)
+        if outcome is Published.REMEMBERED:
+            return Published.PENDING
+        return Published.DONE if outcome is Published.NOWHERE else outcome
+
+    def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:
+        self._vhost.house.counters.published += len(run)
+        self._put(Job(route, [], len(run.octets), run))
+
+    def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:
+        """The part of a route that ends in memory, and the rest. The same route comes again and
+        again, and may be long."""
+        if route is not self._split_of:
+            self._split_of = route
+            self._split_route = (
+                tuple(match for match in route if isinstance(match.queue, EphemeralQueue)),
+                tuple(match for match in route if not isinstance(match.queue, EphemeralQueue)),
+            )
+        return self._split_route
+
+    def _put_message(self, route: Route[Queue], message: Message) -> None:
+        last = self._jobs[-1] if self._jobs else None
+        if (
+            last is not None
+            and last.route is route
+            and last.run is None
+            and last.done == 0
+            and len(last.messages) < MERGED
+        ):
+            size = message.size()
+            last.messages.append(message)
+            last.size += size
+            self._count(1, size, len(route))
+        else:
+            self._put(Job(route, [message], message.size()))
+
+    def _put(self, job: Job) -> None:
+        if not self._jobs:
+            self._worker.line_up(self)
+        self._jobs.append(job)
+        self._count(job.count(), job.size, job.targets)
+
+    def _count(self, count: int, size: int, targets: int) -> None:
+        self.count += count
+        self.deliveries += count * targets
+        self.bytes += size
+        self._worker.bytes += size
+
+    # --- what goes
+
+    def hand_over_some(self) -> bool:
+        """True: there is more to do, and nothing to wait for."""
+        job = self._jobs[0]
+        try:
+            progress = job.hand_over_some()
+        except Exception:
+            log.exception("a bug: what a client published reaches not all of its subscribers")
+            progress = Progress.ALL
+        self._vhost.house.pressed.clear()  # the lane finds out for itself
+        if progress is Progress.HELD:
+            self.held_by = [queue for queue, _ in job.route if isinstance(queue, CompetingQueue)]
+            self._worker.wait(self)
+            return False
+        if progress is Progress.ALL:
+            self._jobs.popleft()
+            self._count(-job.count(), -job.size, job.targets)
+        if self._has_room is not None and not self.must_wait:
+            if not self._has_room.done():
+                self._has_room.set_result(None)
+            self._has_room = None
+        return bool(self._jobs)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._jobs)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether its publisher should not be read now."""
+        if not self.is_async:
+            return bool(self._jobs)
+        if self.count >= MOST_MESSAGES or self.bytes >= MOST_BYTES:
+            return True
+        if self.deliveries >= MOST_DELIVERIES:
+            return True
+        return bool(self._jobs) and self._worker.bytes >= MOST_BYTES_IN_ALL
+
+    async def room(self) -> None:
+        """Returns when the publisher may go on."""
+        while self.must_wait:
+            if self._has_room is None:
+                self._has_room = asyncio.get_running_loop().create_future()
+            await self._has_room
+
+
+class Worker:
+    """Goes round the lanes that have something in them, a slice from each."""
+
+    def __init__(self) -> None:
+        self._lanes: deque[Lane] = deque()
+        self._has_work = asyncio.Event()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.bytes = 0
+
+    def wait(self, lane: Lane) -> None:
+        """Lines it up again when those who hold it have room."""
+        task = asyncio.get_running_loop().create_task(self._wait(lane))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _wait(self, lane: Lane) -> None:
+        await wait_for_room(lane.held_by)
+        lane.held_by = []
+        self.line_up(lane)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Tasks that end now."""
+        for task in self._waiting:
+            task.cancel()
+        return list(self._waiting)
+
+    def line_up(self, lane: Lane) -> None:
+        self._lanes.append(lane)
+        self._has_work.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._has_work.wait()
+            lane = self._lanes.popleft()
+            if lane.hand_over_some():
+                self._lanes.append(lane)
+            if not self._lanes:
+                self._has_work.clear()
+            await asyncio.sleep(0)
+
+
+class FanOut:
+    """The workers of one gateway. `start` it before the first publish."""
+
+    def __init__(self, workers: int = 0, *, is_async: bool = False) -> None:
+        count = (workers or os.cpu_count() or 1) if is_async else 1
+        self.is_async = is_async
+        self._workers = [Worker() for _ in range(count)]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(worker.run()) for worker in self._workers]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        waiting = [task for worker in self._workers for task in worker.stop()]
+        await asyncio.gather(*self._tasks, *waiting, return_exceptions=True)
+
+    def lane(self, vhost: Vhost, publisher: str) -> Lane:
+        """A lane of its own for a publisher, at the same worker each time."""
+        worker = self._workers[hash(publisher) % len(self._workers)]
+        return Lane(worker, vhost, self.is_async)

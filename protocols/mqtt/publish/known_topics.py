@@ -1,0 +1,32 @@
+"""Topics that a connection has published to: checked once, remembered for the hot path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocols.mqtt.publish.fan_out import WIDE
+from queue_core.queues.competing import EphemeralQueue
+from queue_core.routing.router import Match
+
+if TYPE_CHECKING:
+    from queue_core.routing.router import Route
+    from queue_core.vhost import Queue
+
+
+class KnownTopic:
+    """A topic that may be published to, and what was last known of where it leads."""
+
+    __slots__ = ("is_live", "is_wide", "name", "queue", "route", "routing_key")
+
+    def __init__(self, name: str, queue: Queue | None = None, routing_key: str = "") -> None:
+        self.name = name
+        self.queue = queue  # of a queue topic, which is not routed
+        self.routing_key = routing_key
+        self.route: Route[Queue] = () if queue is None else (Match(queue, ()),)
+        self.is_wide = False  # it leads to more subscribers than one turn should serve
+        self.is_live = False  # all of the route ends in memory: there is no commit to wait for
+
+    def look_at(self, route: Route[Queue]) -> None:
+        self.route = route
+        self.is_wide = len(route) > WIDE
+        self.is_live = all(isinstance(queue, EphemeralQueue) for queue, _ in route)

@@ -1,0 +1,1 @@
+"""Topics below `$queue/`: publishing into queues, competing on them, settling."""

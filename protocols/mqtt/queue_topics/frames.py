@@ -1,0 +1,137 @@
+"""PUBLISH packets of one `$queue/...` subscription: the hot half of delivering, in one piece each.
+
+Answers for first deliveries of QoS 1 that do not expire; everything else is written by the
+deliverer, part by part. A test holds both to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING, Final
+
+from protocols.mqtt.conversion.properties import QUEUE_PREFIX
+from protocols.mqtt.deliver.frames import (
+    identifier_octets,
+    property_octets,
+    shared_octets,
+    topic_octets,
+    user_octets,
+)
+from protocols.mqtt.queue_topics.addresses import source_topic
+from protocols.mqtt.wire import primitives as wire
+
+if TYPE_CHECKING:
+    from queue_core.delivery.consumer import Delivery
+    from queue_core.message.message import Message
+
+PUBLISH_1: Final = b"\x32"
+MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
+OFFSET: Final = b"\x26" + wire.text("offset")
+SOURCE: Final = b"\x26" + wire.text("x-source-topic")
+NEVER_FAILED: Final = user_octets([("delivery-count", "0")])
+MAX_SOURCES: Final = 1024
+MAX_KEY_KEPT: Final = 512  # characters; of a longer one each is written by itself
+VARINTS: Final = tuple(wire.varint(number) for number in range(2048))
+
+
+def _varint(number: int) -> bytes:
+    return VARINTS[number] if number < 2048 else wire.varint(number)
+
+
+def source_octets(name: str, exchange: str, routing_key: str) -> bytes:
+    """Where a message was published, as a user property; none where that is longer than MQTT can
+    say, as keys of other protocols may be."""
+    source = source_topic(name, exchange, routing_key).encode()
+    return SOURCE + wire.binary(source) if len(source) <= wire.MAX_LENGTH else b""
+
+
+class QueueFrames:
+    """Measured on messages of 100 bytes from AMQP 0.9.1, for MQTT 5: see `QueueSink.deliver`."""
+
+    def __init__(
+        self, name: str, group: bytes, identifiers: tuple[int, ...], queues: Container[str]
+    ) -> None:
+        self._name = name
+        self._queues = queues
+        self._topic = topic_octets(QUEUE_PREFIX + name)
+        self._identifiers = identifier_octets(identifiers)
+        octets = name.encode()
+        # What stands before the message id and before the offset, by the digits of the offset.
+        self._before = [
+            (
+                self._identifiers
+                + MESSAGE_ID
+                + (len(octets) + 1 + digits).to_bytes(2, "big")
+                + octets
+                + b":",
+                group + OFFSET + digits.to_bytes(2, "big"),
+            )
+            for digits in range(20)
+        ]
+        self._sources: dict[tuple[str, str], bytes] = {}
+        self._like: tuple[object, ...] | None = None  # what the last message was like, and
+        self._parts: tuple[bytes, ...] = ()  # what those like it have in common
+
+    def frame(self, delivery: Delivery, packet_id: int) -> bytes:
+        """For 5.0. Most in a row differ by offset and body alone: 0.5 us, where one that is like
+        none before it takes 1.4."""
+        message = delivery.message
+        body, digits = message.body, b"%d" % delivery.offset
+        like = (
+            message.native,
+            message.form,
+            message.publisher,
+            message.durable,
+            message.priority,
+            message.deaths,
+            message.exchange,
+            message.routing_key,
+            len(digits),
+            len(body),
+        )
+        if like != self._like:
+            shared = shared_octets(message)
+            self._like = None if shared is None else like  # None: it may differ by more
+            said = property_octets(message, self._queues) if shared is None else shared
+            self._parts = self._parts_of(message, said, len(digits))
+        front, before_id, before_offset, behind = self._parts
+        return b"".join(
+            (
+                front,
+                packet_id.to_bytes(2, "big"),
+                before_id,
+                digits,
+                before_offset,
+                digits,
+                behind,
+                body,
+            )
+        )
+
+    def _parts_of(self, message: Message, said: bytes, digits: int) -> tuple[bytes, ...]:
+        """What stands before the packet identifier, between it and the message id, before the
+        offset, and behind that."""
+        before_id, before_offset = self._before[digits]
+        behind = self._sources.get((message.exchange, message.routing_key))
+        if behind is None:
+            behind = self._keep_source(message.exchange, message.routing_key)
+        size = len(said) + len(before_id) + len(before_offset) + 2 * digits + len(behind)
+        size_octets = _varint(size)
+        topic = self._topic
+        length = len(topic) + 2 + len(size_octets) + size + len(message.body)
+        front = PUBLISH_1 + _varint(length) + topic
+        return front, size_octets + said + before_id, before_offset, behind
+
+    def plain_frame(self, delivery: Delivery, packet_id: int) -> bytes:
+        """For 3.x."""
+        topic, body = self._topic, delivery.message.body
+        length = _varint(len(topic) + 2 + len(body))
+        return b"".join((PUBLISH_1, length, topic, packet_id.to_bytes(2, "big"), body))
+
+    def _keep_source(self, exchange: str, routing_key: str) -> bytes:
+        source = source_octets(self._name, exchange, routing_key) + NEVER_FAILED
+        if len(routing_key) <= MAX_KEY_KEPT:
+            if len(self._sources) >= MAX_SOURCES:
+                self._sources.clear()
+            self._sources[exchange, routing_key] = source
+        return source

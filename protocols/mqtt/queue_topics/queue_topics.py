@@ -1,0 +1,334 @@
+"""Queue topics: publish into a queue, compete on it, settle by PUBACK or by settle topics.
+
+Receive Maximum is the prefetch: all consumers of a connection share one window. What an
+acknowledgement means for the queue is decided here; the rules of the queue are the core's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from protocols.mqtt.conversion.properties import PublishFacts, native_of
+from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.queue_topics.addresses import (
+    COMMIT,
+    SETTLES,
+    QueueAddress,
+    is_number,
+    parse_message_id,
+    parse_position,
+    parse_queue_address,
+)
+from protocols.mqtt.queue_topics.sink import QueueSink
+from protocols.mqtt.wire.packets import Publish
+from queue_core.access.auth import Action, Auth, Identity, Resource
+from queue_core.delivery.consumer import ConsumerSpec, Origin, SharedCredit
+from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
+from queue_core.message.message import Message
+from queue_core.outcomes import FAILED, RELEASED, Verdict
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.router import Match
+from queue_core.routing.topics import filter_tokens
+from queue_core.sessions.subscription import Subscription
+
+if TYPE_CHECKING:
+    from protocols.mqtt.publish.publishing import Publishing
+    from queue_core.sessions.session import Session
+    from queue_core.vhost import Queue
+
+log = logging.getLogger(__name__)
+
+LONGEST_DELAY: Final = 30 * 86_400.0  # seconds
+
+
+class QueueTopics:
+    __slots__ = (
+        "_auth",
+        "_clock",
+        "_counters",
+        "_credit",
+        "_defer",
+        "_deliverer",
+        "_identity",
+        "_is_closed",
+        "_lined_up",
+        "_origin",
+        "_session",
+        "_sinks",
+        "_vhost",
+        "_window",
+        "publishing",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        identity: Identity,
+        auth: Auth,
+        deliverer: Deliverer,
+        credit: SharedCredit,
+        window: int,
+        origin: Origin,
+        counters: MqttCounters,
+        defer: Callable[[Coroutine[Any, Any, None]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._vhost = session.vhost
+        self._identity = identity
+        self._auth = auth
+        self._deliverer = deliverer
+        self._credit = credit
+        self._window = window
+        self._origin = origin
+        self._counters = counters
+        self._defer = defer
+        self._clock = clock
+        self._sinks: dict[str, QueueSink] = {}  # by the subscription's address
+        self._lined_up: dict[str, QueueSink] = {}  # that a SUBSCRIBE under way asks for
+        self._is_closed = False
+        self.publishing: Publishing
+
+    def _require(self, action: Action, name: str) -> None:
+        self._auth.require(self._identity, action, Resource("queue", self._vhost.name, name))
+
+    # --- publishing
+
+    def publish(self, packet: Publish, topic: str, facts: PublishFacts) -> None:
+        """Into the queue, or a settlement. Raises CoreError."""
+        address = parse_queue_address(topic)
+        if address.is_command:
+            self._command(packet, address, facts)
+            return
+        self._require(Action.WRITE, address.name)
+        queue = self._vhost.queues.get(address.name)
+        if queue is None:
+            self._require(Action.CONFIGURE, address.name)
+            self._defer(self._publish_first(packet, topic, address, facts))
+        else:
+            # Into anybody's: an exclusive queue is its owner's to consume, and where the owner
+            # waits for answers.
+            self._enqueue(packet, address, facts, queue)
+            self.publishing.remember(KnownTopic(topic, queue, address.routing_key))
+
+    async def _publish_first(
+        self, packet: Publish, topic: str, address: QueueAddress, facts: PublishFacts
+    ) -> None:
+        """Made on first use."""
+        try:
+            queue = await self._declare(address.name)
+            self._enqueue(packet, address, facts, queue)
+        except CoreError as error:
+            self.publishing.refuse(packet, topic, error)
+
+    async def _declare(self, name: str) -> Queue:
+        return await self._vhost.declare_queue(
+            QueueSpec.parse(name), created_by=self._identity.name
+        )
+
+    def _enqueue(
+        self, packet: Publish, address: QueueAddress, facts: PublishFacts, queue: Queue
+    ) -> None:
+        message = Message(
+            packet.payload,
+            "",
+            routing_key=address.routing_key,
+            durable=packet.qos > 0,
+            form=self.publishing.form,
+            native=native_of(facts.native, packet.qos, False),
+            priority=facts.priority,
+            expires_at=None if facts.expiry is None else self._clock() + facts.expiry,
+            publisher=self._session.client_id,
+        )
+        self.publishing.hand_over(packet, message, (Match(queue, ()),), ())
+
+    # --- settling by publishing
+
+    def _command(self, packet: Publish, address: QueueAddress, facts: PublishFacts) -> None:
+        said = dict(reversed(facts.user))
+        try:
+            if address.rest == COMMIT:
+                self._commit(address.name, said)
+            else:
+                self._settle(address, said)
+        except CoreError:
+            self._counters.bad_settlements += 1
+            raise
+        if packet.qos:
+            self.publishing.inbound.answer(packet.qos, packet.packet_id)
+            if packet.qos == 2:
+                self._session.remember(False, packet.packet_id, 1)
+
+    def _settle(self, address: QueueAddress, said: Mapping[str, str]) -> None:
+        self._require(Action.READ, address.name)
+        message_id = said.get("message-id")
+        if message_id is None:
+            raise InvalidArgument(f"{address.rest} needs the user property message-id")
+        offset = parse_message_id(message_id, address.name)
+        group = said.get("group-id")
+        verdict = Verdict(SETTLES[address.rest], _delay(said), said.get("reason"))
+        for sink in self._sinks.values():
+            if sink.name == address.name and group in (None, sink.group):
+                delivery = sink.take(offset)
+                if delivery is not None:
+                    self._vhost.settle((delivery,), verdict)
+                    return
+        raise InvalidArgument(
+            f"message '{message_id}' is not in the hands of this connection; it was settled, or "
+            "its subscription has no user property ack=manual"
+        )
+
+    def _commit(self, name: str, said: Mapping[str, str]) -> None:
+        self._require(Action.READ, name)
+        queue = self._vhost.queue(name)
+        if not isinstance(queue, StreamQueue):
+            raise NotSupported(f"queue '{name}' is no stream: settle with $ack instead")
+        group = said.get("group-id") or said.get("consumer-group")
+        offset = said.get("offset")
+        if offset is None and "message-id" in said:
+            offset = str(parse_message_id(said["message-id"], name))
+        if group is None or offset is None or not is_number(offset):
+            raise InvalidArgument(
+                "$commit needs the user properties group-id, and offset or message-id"
+            )
+        queue.commit_cursor(group, int(offset))
+
+    # --- consuming
+
+    def parse(
+        self, topic_filter: str, qos: int, identifier: int | None, user: Mapping[str, str]
+    ) -> Subscription:
+        """What a SUBSCRIBE asks for. Raises CoreError."""
+        address = parse_queue_address(topic_filter)
+        if address.is_command:
+            raise InvalidArgument(f"'{topic_filter}' is for publishing: it settles messages")
+        if address.rest:
+            filter_tokens(address.rest)
+        self._require(Action.READ, address.name)
+        if user.get("ack", "auto") not in ("auto", "manual"):
+            raise InvalidArgument(f"ack={user['ack'][:20]} is unknown; use auto or manual")
+        if "offset" in user:
+            parse_position(user["offset"])
+        wishes = {key: user[key] for key in ("ack", "offset", "consumer-group") if key in user}
+        return Subscription(
+            topic_filter,
+            qos,
+            identifier=identifier,
+            queue=address.name,
+            extra=dict(wishes) or None,
+        )
+
+    async def provide(self, subscription: Subscription) -> None:
+        """The queue is there, and can be consumed like that. Raises CoreError."""
+        name = subscription.queue or ""
+        queue = self._vhost.queues.get(name)
+        if queue is None:
+            self._require(Action.CONFIGURE, name)
+            queue = await self._declare(name)
+        wishes = subscription.extra or {}
+        is_stream = isinstance(queue, StreamQueue)
+        if subscription.qos == 0 and not is_stream:
+            raise NotSupported(
+                f"queue '{name}' is {queue.spec.kind}: subscribe with QoS 1 or 2, so that messages "
+                "are settled by their PUBACK"
+            )
+        if not is_stream and ("offset" in wishes or "consumer-group" in wishes):
+            raise NotSupported(f"queue '{name}' is no stream: it has no positions and no groups")
+
+    async def consume(self, subscription: Subscription) -> None:
+        """Joins the competition; deliveries begin with the consumer's `wake`. Raises CoreError."""
+        await self.line_up(subscription)
+        self.step_in()
+
+    async def line_up(self, subscription: Subscription) -> None:
+        """Is ready to join, and takes nothing yet: what the client has under the same address goes
+        on until `step_in`, or for good after `stand_back` [MQTT-3.8.4-3]. Raises CoreError: the
+        queue is in somebody's exclusive use, or has no such place or group."""
+        address = subscription.address
+        name = subscription.queue or ""
+        wishes = subscription.extra or {}
+        sink = QueueSink(self._deliverer, self._session, subscription, self._on_lost)
+        offset = wishes.get("offset")
+        spec = ConsumerSpec(
+            tag=address,
+            credit=self._window,
+            auto_settle=subscription.qos == 0,
+            group=wishes.get("consumer-group"),
+            start=None if offset is None else parse_position(offset),
+            shared=self._credit,
+            accepts=sink.accepts,
+            origin=self._origin,
+            arguments=wishes,
+        )
+        sink.consumer = await self._vhost.consume(name, sink, spec)
+        if self._is_closed:  # meanwhile: nobody would end it any more
+            self._vhost.end_consumer(sink.consumer, RELEASED)
+            raise SessionNotFound(f"the connection of '{self._session.client_id}' is over")
+        self._end(self._lined_up.pop(address, None), RELEASED)  # asked for twice in one packet
+        self._lined_up[address] = sink
+
+    def step_in(self) -> None:
+        """All that are lined up take the places of those before them."""
+        lined_up, self._lined_up = self._lined_up, {}
+        for address, sink in lined_up.items():
+            self.cancel(address, is_clean=True)
+            self._sinks[address] = sink
+
+    def stand_back(self) -> None:
+        """They do not: all stays as it was."""
+        lined_up, self._lined_up = self._lined_up, {}
+        for sink in lined_up.values():
+            self._end(sink, RELEASED)
+
+    def _on_lost(self, sink: QueueSink, reason: CoreError) -> None:
+        """The queue was deleted. MQTT has no word for it: the subscription goes, and is counted."""
+        for sinks in (self._sinks, self._lined_up):
+            if sinks.get(sink.address) is sink:
+                del sinks[sink.address]
+        self._counters.lost_subscriptions += 1
+        log.warning(
+            "subscription '%s' of '%s' is over: %s", sink.address, self._session.client_id, reason
+        )
+
+    def wake(self, address: str) -> None:
+        sink = self._sinks.get(address)
+        if sink is not None:
+            sink.consumer.wake()
+
+    def cancel(self, address: str, *, is_clean: bool) -> None:
+        """No more of it; what the client has comes back to the queue."""
+        self._end(self._sinks.pop(address, None), RELEASED if is_clean else FAILED)
+
+    def _end(self, sink: QueueSink | None, verdict: Verdict) -> None:
+        if sink is not None:
+            self._vhost.end_consumer(sink.consumer, verdict)
+
+    def close(self, *, is_clean: bool) -> None:
+        self._is_closed = True
+        self.stand_back()
+        for address in list(self._sinks):
+            self.cancel(address, is_clean=is_clean)
+
+    def pause(self) -> None:
+        for sink in self._sinks.values():
+            sink.consumer.pause()
+
+    def resume(self) -> None:
+        for sink in list(self._sinks.values()):
+            sink.consumer.resume()
+
+
+def _delay(said: Mapping[str, str]) -> float:
+    text = said.get("delay", "0")
+    try:
+        delay = float(text)
+    except ValueError:
+        delay = -1.0
+    if not 0 <= delay <= LONGEST_DELAY:
+        raise InvalidArgument(f"delay '{text[:20]}' is no number of seconds from 0 to 30 days")
+    return delay

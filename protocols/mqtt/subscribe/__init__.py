@@ -1,0 +1,1 @@
+"""SUBSCRIBE and UNSUBSCRIBE, and what a client may read."""

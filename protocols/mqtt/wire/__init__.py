@@ -1,0 +1,1 @@
+"""MQTT's bytes: packets, properties, reason codes, WebSocket frames."""
