@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from bench.processes import cpu_seconds
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import migration
 from spark_etl.connection import jdbc_options
 from spark_etl.export import ExportSettings, export

@@ -39,8 +39,8 @@ from bench.etl import QUEUE, fill
 from bench.results import Sample
 from bench.runner import measured
 from bench.scenarios import SCENARIOS
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_cluster import DATABASE, HOST, ROLE
+from gateway.postgres.cluster import DATABASE, HOST, ROLE
+from gateway.postgres.server import EmbeddedPostgres
 from spark_etl.export import GENTLE_RATE
 
 if TYPE_CHECKING:

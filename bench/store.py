@@ -31,8 +31,8 @@ import uvloop
 
 from bench.brokers import howdah
 from bench.processes import cpu_seconds, resident_bytes
-from gateway.collector import tune_collector
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.garbage_collector import tune_collector
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import CoreError
 from queue_core.manager import Manager

@@ -22,8 +22,8 @@ import uvloop
 
 from bench.peers import python_peer
 from bench.store import BODY, QUEUE, Bench, Drain, Figure, Load, show
-from gateway.collector import tune_collector
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.garbage_collector import tune_collector
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.store.operator.migration import upgrade
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.descriptors import Share
-from gateway.handshakes import TlsCounters, tell_failure
+from gateway.tls_handshakes import TlsCounters, tell_failure
 
 logger = logging.getLogger(__name__)
 

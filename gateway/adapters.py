@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.acceptor import ProtocolFactory
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
-from gateway.config import Config
+from gateway.config.keys import Config
 from gateway.connections import Connections
 from gateway.machine_memory import default_mark
 from protocols.amqp091 import connection as amqp091

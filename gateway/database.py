@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from gateway.config import Config
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.config.keys import Config
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.access.scram import Verifier
 from queue_core.errors import StoreUnavailable
 

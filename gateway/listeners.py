@@ -15,11 +15,11 @@ from gateway.acceptor import (
     bound_sockets,
     place_of,
 )
-from gateway.config import Listener
-from gateway.config_source import ConfigError
+from gateway.config.keys import Listener
+from gateway.config.source import ConfigError
 from gateway.descriptors import Share
-from gateway.handshakes import TlsCounters
 from gateway.tls import server_context
+from gateway.tls_handshakes import TlsCounters
 
 PRODUCT = "Howdah"  # what a gateway calls itself when somebody asks who has its port
 

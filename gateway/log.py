@@ -2,7 +2,7 @@
 
 Answers for the shape of a line and where it goes (standard error: standard output is for the
 listeners and `ready`), for what no line may hold (control characters that a peer chose, bytes,
-passwords), and, with `gateway.repetitions`, for how many lines of a kind there are. It must not
+passwords), and, with `gateway.log_repetitions`, for how many lines of a kind there are. It must not
 decide what is worth a line.
 """
 
@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 import msgspec
 
-from gateway.repetitions import Repetitions
+from gateway.log_repetitions import Repetitions
 
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)

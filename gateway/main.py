@@ -28,11 +28,11 @@ from gateway.commands import (
     vhosts,
 )
 from gateway.commands.command import CommandError, add_command, refuse_bytes
-from gateway.config import Config, ConfigError, load_config
+from gateway.config.keys import Config, ConfigError, load_config
 from gateway.database import DatabaseError
 from gateway.listeners import ListenError
 from gateway.log import set_up_logging
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.errors import EmbeddedPostgresError
 from queue_core.errors import CoreError
 from queue_core.store.operator.operations import OperationError
 

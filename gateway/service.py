@@ -14,17 +14,17 @@ from contextlib import AsyncExitStack
 
 from gateway.acceptor import Acceptor, ListenerCounters
 from gateway.adapters import FORMS, Adapters, manager_settings
-from gateway.collector import CollectorCounters, PlannedCollector, tune_collector
-from gateway.config import Config, require_safe_listeners
+from gateway.config.keys import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
 from gateway.descriptors import Descriptors, Share, allow_many_files, end_oldest
-from gateway.handshakes import TlsCounters
+from gateway.garbage_collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
-from gateway.management import Management
-from gateway.reloading import Reloading
+from gateway.management.listener import Management
+from gateway.reload import Reloading
 from gateway.tls import require_certificates
+from gateway.tls_handshakes import TlsCounters
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 from queue_core.store.ownership import Setback

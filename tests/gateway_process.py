@@ -23,7 +23,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from tests.postgres import database_of, execute
 
 SECONDS = 60

@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from tests.stock_postgres import StockPostgres
 
 _BIN_DIR_VARIABLE = "HOWDAH_TEST_POSTGRES_BIN"

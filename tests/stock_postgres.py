@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.data_dir import create_data_dir
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_account import choose_account
-from gateway.postgres_binaries import find_binaries
-from gateway.postgres_cluster import HOST, ROLE, Cluster
-from gateway.postmaster import clear_away
+from gateway.postgres.account import choose_account
+from gateway.postgres.binaries import find_binaries
+from gateway.postgres.cluster import HOST, ROLE, Cluster
+from gateway.postgres.data_dir import create_data_dir
+from gateway.postgres.postmaster import clear_away
+from gateway.postgres.server import EmbeddedPostgres
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 

@@ -1,5 +1,5 @@
-"""Writes docs/configuration.md from the sections in gateway/config.py, and the other pages that are
-made from code.
+"""Writes docs/configuration.md from the sections in gateway/config/keys.py, and the other pages
+that are made from code.
 
 Run by `make docs`; a test fails when a page is older than the code.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import Config
-from gateway.config_reader import KeyPath, all_keys
-from gateway.config_schema import Field
-from gateway.config_source import shown, variable_name
+from gateway.config.keys import Config
+from gateway.config.reader import KeyPath, all_keys
+from gateway.config.schema import Field
+from gateway.config.source import shown, variable_name
 from tools import interop
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 _INTRODUCTION = """\
 # Configuration
 
-Written by `make docs` from `gateway/config.py`; change it there.
+Written by `make docs` from `gateway/config/keys.py`; change it there.
 
 `howdah serve --config howdah.yaml` reads one YAML file. Every key is also an environment variable,
 which is laid over the file: upper case, `HOWDAH_` in front, two underscores between the levels

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from gateway.config import Listeners, Tls
+from gateway.config.keys import Listeners, Tls
 from queue_core.store.operator.findings import Finding, fail, ok, warn
 
 DAY_SECONDS: Final = 86_400

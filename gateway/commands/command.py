@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gateway.config import Config
+from gateway.config.keys import Config
 
 # argparse gives the class no public name.
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.tables import print_json, print_table
-from gateway.config import Config
+from gateway.config.keys import Config
 from gateway.message_files.document import Document, MessageFileError, parse, tagged
 from gateway.message_files.protocols import PROTOCOLS, converted
 from gateway.message_files.traces import Trace, traces

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from gateway.commands.command import CommandError
-from gateway.config import Config
+from gateway.config.keys import Config
 from gateway.database import (
     SCHEMA_MISSING,
     UNREACHABLE,
@@ -27,8 +27,8 @@ from gateway.database import (
     server_error,
     unusable,
 )
-from gateway.postgres_cluster import DATABASE, HOST, ROLE
-from gateway.postgres_errors import DataDirInUse
+from gateway.postgres.cluster import DATABASE, HOST, ROLE
+from gateway.postgres.errors import DataDirInUse
 from queue_core.store.operator import operations
 from queue_core.store.operator.operations import Operations
 from queue_core.store.planner_settings import NO_JIT

@@ -25,12 +25,12 @@ from gateway.commands.command import CommandError, Commands, add_command, add_js
 from gateway.commands.database import connected
 from gateway.commands.openness import openness
 from gateway.commands.tables import print_json
-from gateway.config import Config, Listener, Listeners
-from gateway.config_source import ConfigError
-from gateway.data_dir import is_held
+from gateway.config.keys import Config, Listener, Listeners
+from gateway.config.source import ConfigError
 from gateway.database import DatabaseError
 from gateway.listeners import PRODUCT, cannot_listen
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.data_dir import is_held
+from gateway.postgres.errors import EmbeddedPostgresError
 from gateway.tls import server_context
 from queue_core.store.operator.findings import Finding, Level, fail, ok, warn
 from queue_core.store.operator.operations import Operations

@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.commands.command import Commands, add_command, add_config
 from gateway.commands.database import database_url
-from gateway.config import Config
+from gateway.config.keys import Config
 
 URL_VARIABLE = "HOWDAH_ETL_URL"
 

@@ -6,7 +6,7 @@ import argparse
 
 from gateway.commands.command import CommandError, Commands, add_command
 from gateway.commands.database import database_url
-from gateway.config import Config
+from gateway.config.keys import Config
 from gateway.database import bring_up_to_date, reaching, take_back
 from queue_core.store.operator import operations
 

@@ -20,7 +20,7 @@ from gmqtt import Client, Message, Subscription
 from gmqtt.mqtt.handler import MQTTConnectError
 
 from gateway.commands.command import CommandError
-from gateway.config import Config
+from gateway.config.keys import Config
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from gateway.config import Auth, Config, ConfigError, is_loopback, require_safe_listeners
+from gateway.config.keys import Auth, Config, ConfigError, is_loopback, require_safe_listeners
 from gateway.database import SCHEMA_MISSING
 from queue_core.store.operator.findings import Finding, fail, ok, warn
 

@@ -19,8 +19,8 @@ from gateway.commands.command import (
     whole_number,
 )
 from gateway.commands.database import operating
-from gateway.config import Config
-from gateway.quantities import Duration
+from gateway.config.keys import Config
+from gateway.config.quantities import Duration
 from queue_core.store.operator.operations import Operations, Outgoing
 
 QUEUE_PREFIX = "$queue/"

@@ -30,7 +30,7 @@ from gateway.commands.tables import (
     shown_body,
     shown_bytes,
 )
-from gateway.config import Config
+from gateway.config.keys import Config
 from queue_core.routing.router import TOPIC_SPACE
 from queue_core.store.operator.operations import (
     ConditionFailed,

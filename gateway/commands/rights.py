@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.commands.command import CommandError
 from gateway.commands.database import engine_for
-from gateway.config import Config
+from gateway.config.keys import Config
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

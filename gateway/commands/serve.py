@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gateway.commands.command import Commands, add_command
-from gateway.config import Config
+from gateway.config.keys import Config
 
 
 def register(commands: Commands) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.commands.command import CommandError, Commands, add_command, whole_number
 from gateway.commands.publish import QUEUE_PREFIX, add_connection
 from gateway.commands.tables import print_json_line, shown_body
-from gateway.config import Config
+from gateway.config.keys import Config
 
 if TYPE_CHECKING:
     from gateway.commands.mqtt_client import Received

@@ -23,7 +23,7 @@ from gateway.commands.command import (
 from gateway.commands.database import engine_for
 from gateway.commands.rights import changing
 from gateway.commands.tables import print_json, print_table
-from gateway.config import Config
+from gateway.config.keys import Config
 from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
 from queue_core.access.passwords import hash_password
 from queue_core.access.scram import Verifier

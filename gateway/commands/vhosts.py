@@ -13,7 +13,7 @@ from gateway.commands.command import CommandError, Commands, add_command, add_fa
 from gateway.commands.database import engine_for
 from gateway.commands.rights import changing
 from gateway.commands.tables import print_json, print_table
-from gateway.config import Config
+from gateway.config.keys import Config
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import asyncpg
 from asyncpg import CannotConnectNowError
 
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_account import choose_account
-from gateway.postgres_binaries import find_binaries
-from gateway.postgres_cluster import DATABASE, environment
+from gateway.postgres.account import choose_account
+from gateway.postgres.binaries import find_binaries
+from gateway.postgres.cluster import DATABASE, environment
+from gateway.postgres.server import EmbeddedPostgres
 from tests.postgres import chosen_bin_dir, fetch_value
 
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from spark_etl.archive import archive, read_archive, waiting_segments
 from spark_etl.errors import EtlError, InterruptedReadError
 from spark_etl.export import ExportSettings, export, read_export

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import asyncpg
 
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_errors import PassingTrouble
+from gateway.postgres.errors import PassingTrouble
+from gateway.postgres.server import EmbeddedPostgres
 from tests.postgres import database_of
 
 ATTEMPTS = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.data_dir import DataDirLock, is_held
+from gateway.postgres.data_dir import DataDirLock, is_held
 from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Finding, Level
 from queue_core.store.operator.migration import upgrade

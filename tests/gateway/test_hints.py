@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator.migration import downgrade, known_versions, upgrade
 from tests.gateway.operator import refusal
 from tests.gateway_process import GatewayProcess, howdah, running

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from tests.gateway.operator import get, wait_until
 from tests.gateway_process import GatewayProcess, running
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from tests import certificates
 from tests.gateway.operator import wait_until
 from tests.gateway_process import GatewayProcess, howdah, running

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from tests.gateway.operator import answer, ready, wait_until
 from tests.gateway_process import GatewayProcess
 from tests.postgres import execute, fetch_value

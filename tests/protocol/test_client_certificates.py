@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import CERTIFICATE_NAMES, Listener, Tls
-from gateway.handshakes import TlsCounters
+from gateway.config.keys import CERTIFICATE_NAMES, Listener, Tls
 from gateway.listeners import open_listener
+from gateway.tls_handshakes import TlsCounters
 from queue_core.access.auth import Peer
 from tests import certificates
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway.config import ConfigError, Listener, Tls
-from gateway.handshakes import TlsCounters
+from gateway.config.keys import ConfigError, Listener, Tls
 from gateway.listeners import announcement, open_listener
+from gateway.tls_handshakes import TlsCounters
 from tests import certificates
 
 

@@ -12,14 +12,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway import acceptor, http_connection
+from gateway import acceptor
 from gateway.acceptor import Acceptor, ListenerCounters, ProtocolFactory, bound_sockets
-from gateway.config import Listener, Tls
+from gateway.config.keys import Listener, Tls
 from gateway.connections import Connections
 from gateway.descriptors import Descriptors, Share, end_oldest
-from gateway.handshakes import TlsCounters
-from gateway.http_connection import HttpConnection
 from gateway.listeners import open_listener
+from gateway.management import http_connection
+from gateway.management.http_connection import HttpConnection
+from gateway.tls_handshakes import TlsCounters
 from tests import certificates
 
 SECONDS = 30.0
@@ -343,7 +344,7 @@ async def test_a_request_that_cannot_be_read_is_a_line_without_a_word_of_it(
             writer.write(request)
             assert b" 400 " in await said_to(reader)
             writer.close()
-    lines = [each for each in caplog.records if each.name == "gateway.http_connection"]
+    lines = [each for each in caplog.records if each.name == "gateway.management.http_connection"]
     assert [each.getMessage() for each in lines] == [
         "an HTTP request from 127.0.0.1 cannot be read"
     ] * 4

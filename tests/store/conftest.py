@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import migration
 from tests.postgres import create_database, database_of, execute
 from tests.store.managers import House

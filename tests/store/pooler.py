@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.postgres_account import choose_account
-from gateway.postgres_binaries import find_binaries
+from gateway.postgres.account import choose_account
+from gateway.postgres.binaries import find_binaries
 from tests.postgres import chosen_bin_dir
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")

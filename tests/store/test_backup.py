@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_binaries import find_binaries
+from gateway.postgres.binaries import find_binaries
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.delivery.consumer import Position
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED

@@ -18,11 +18,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.config import Config, Postgres
+from gateway.config.keys import Config, Postgres
 from gateway.database import open_database
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_binaries import find_binaries
-from gateway.postgres_errors import DataDirInUse, EmbeddedPostgresError
+from gateway.postgres.binaries import find_binaries
+from gateway.postgres.errors import DataDirInUse, EmbeddedPostgresError
+from gateway.postgres.server import EmbeddedPostgres
 from tests.postgres import chosen_bin_dir, execute, fetch_value
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -114,7 +114,7 @@ def test_a_killed_gateway_takes_its_server_along_and_loses_nothing(folder: Path)
     program = textwrap.dedent("""
         import sys, signal
         from pathlib import Path
-        from gateway.embedded_postgres import EmbeddedPostgres
+        from gateway.postgres.server import EmbeddedPostgres
         server = EmbeddedPostgres(Path(sys.argv[1]))
         server.start()
         print(server.url, server.pid, flush=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.database import StoreSettings
 from queue_core.store.operator import preflight
 from queue_core.store.write.segments import SegmentLimits

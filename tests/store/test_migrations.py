@@ -18,8 +18,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from gateway.embedded_postgres import EmbeddedPostgres
-from gateway.postgres_binaries import find_binaries
+from gateway.postgres.binaries import find_binaries
+from gateway.postgres.server import EmbeddedPostgres
 from migrations import statements
 from queue_core.store.operator import migration
 from queue_core.store.operator.migration import MigrationError

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import preflight
 from queue_core.store.operator.migration import known_versions
 from tests.postgres import execute

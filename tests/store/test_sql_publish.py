@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.routing.topics import dotted, slashed
 from tests.postgres import execute
 from tests.store.seed import make_queue

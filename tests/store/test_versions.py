@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.embedded_postgres import EmbeddedPostgres
+from gateway.postgres.server import EmbeddedPostgres
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Position
 from queue_core.errors import CoreError
 from queue_core.manager import Manager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, Storage, load_config, require_safe_listeners
+from gateway.config.keys import Config, ConfigError, Storage, load_config, require_safe_listeners
 
 
 def load(tmp_path: Path, text: str = "", environ: Mapping[str, str] | None = None) -> Config:

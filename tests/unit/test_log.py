@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.log import LONGEST_TEXT, set_up_logging
-from gateway.repetitions import MOST_KINDS, PERIOD, SAID_AT_ONCE, Repetitions
+from gateway.log_repetitions import MOST_KINDS, PERIOD, SAID_AT_ONCE, Repetitions
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import postgres_binaries
-from gateway.postgres_binaries import cluster_major, find_binaries
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres import binaries as postgres_binaries
+from gateway.postgres.binaries import cluster_major, find_binaries
+from gateway.postgres.errors import EmbeddedPostgresError
 
 
 def installation(folder: Path, version: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.postgres_errors import EmbeddedPostgresError, PassingTrouble, explain, last_words, tail
+from gateway.postgres.errors import EmbeddedPostgresError, PassingTrouble, explain, last_words, tail
 
 DATA_DIR = Path("/srv/howdah")
 LOG = DATA_DIR / "postgres.log"

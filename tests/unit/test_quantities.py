@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.quantities import Duration, Size
+from gateway.config.quantities import Duration, Size
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.config import Config
-from gateway.config_reader import all_keys
+from gateway.config.keys import Config
+from gateway.config.reader import all_keys
 from tools import interop
 from tools.reference import PAGE, render
 

@@ -11,7 +11,7 @@ from gateway.adapters import (
     manager_settings,
     mqtt_settings,
 )
-from gateway.config import Config, load_config
+from gateway.config.keys import Config, load_config
 
 OTHERWISE = [
     ("BROKER__MAX_MESSAGE_SIZE", "1MiB"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.collector import (
+from gateway.garbage_collector import (
     LEAST_SECONDS,
     MANY_ENDED,
     PATIENCE,

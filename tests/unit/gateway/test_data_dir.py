@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.data_dir import create_data_dir
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.data_dir import create_data_dir
+from gateway.postgres.errors import EmbeddedPostgresError
 
 
 @pytest.mark.parametrize("below", ["", "data"])

@@ -10,11 +10,11 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.acceptor import ListenerCounters
-from gateway.collector import CollectorCounters
 from gateway.connections import Connections
-from gateway.handshakes import TlsCounters
-from gateway.management import Scrapes
-from gateway.metrics import DESCRIPTIONS, MOST_QUEUES, SURVEYED_AT_ONCE, GatewayCollector
+from gateway.garbage_collector import CollectorCounters
+from gateway.management.listener import Scrapes
+from gateway.management.metrics import DESCRIPTIONS, MOST_QUEUES, SURVEYED_AT_ONCE, GatewayCollector
+from gateway.tls_handshakes import TlsCounters
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.mqtt.counters import MqttCounters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.commands.openness import in_the_clear, strangers, unguarded
-from gateway.config import Auth, Config, Listener, Listeners
+from gateway.config.keys import Auth, Config, Listener, Listeners
 from queue_core.store.operator.findings import Level
 
 

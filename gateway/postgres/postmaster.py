@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.errors import EmbeddedPostgresError
 
 logger = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.acceptor import ListenerCounters, ProtocolFactory
-from gateway.config import ManagementListener
+from gateway.config.keys import ManagementListener
 from gateway.connections import Connections
-from gateway.http_connection import OPTIONS, HttpConnection
 from gateway.listeners import PRODUCT
-from gateway.metrics import GatewayCollector
+from gateway.management.http_connection import OPTIONS, HttpConnection
+from gateway.management.metrics import GatewayCollector
 from queue_core.access.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.access.browser_origins import AllowedHosts
 from queue_core.errors import AccessRefused

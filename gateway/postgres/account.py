@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.postgres_binaries import Binaries
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.binaries import Binaries
+from gateway.postgres.errors import EmbeddedPostgresError
 
 _PR_SET_PDEATHSIG: Final = 1
 _PROBE_SECONDS: Final = 30

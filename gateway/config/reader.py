@@ -14,8 +14,8 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gateway.config_schema import Field, fields_of
-from gateway.config_source import (
+from gateway.config.schema import Field, fields_of
+from gateway.config.source import (
     ConfigError,
     Node,
     environment_values,

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from gateway.quantities import Duration, Size
+from gateway.config.quantities import Duration, Size
 
 _WORDS: Final[dict[object, str]] = {
     bool: "true or false",

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gateway.config_section import Section
-from gateway.quantities import Duration, Size
+from gateway.config.quantities import Duration, Size
+from gateway.config.section import Section
 
 MIB = 1024 * 1024
 

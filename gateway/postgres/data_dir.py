@@ -9,7 +9,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from gateway.postgres_errors import DataDirInUse, EmbeddedPostgresError
+from gateway.postgres.errors import DataDirInUse, EmbeddedPostgresError
 
 _LOCK_NAME = "gateway.lock"
 

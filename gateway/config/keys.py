@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.config_memory import Memory
-from gateway.config_reader import read_config, with_least
-from gateway.config_section import Section
-from gateway.config_source import ConfigError
-from gateway.quantities import Duration, Size
+from gateway.config.memory_keys import Memory
+from gateway.config.quantities import Duration, Size
+from gateway.config.reader import read_config, with_least
+from gateway.config.section import Section
+from gateway.config.source import ConfigError
 
 __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 

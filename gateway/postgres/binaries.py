@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.postgres_errors import EmbeddedPostgresError
+from gateway.postgres.errors import EmbeddedPostgresError
 
 BIN_DIR_VARIABLE = "HOWDAH_POSTGRES_BIN"
 SYSTEM_ROOT = Path("/usr/lib/postgresql")

@@ -1,0 +1,1 @@
+"""The configuration: keys, where they are written, and how they are read."""

@@ -1,0 +1,1 @@
+"""The management listener: health, metrics and queues over HTTP."""

@@ -1,0 +1,1 @@
+"""The private PostgreSQL of a gateway without `database.url`."""
