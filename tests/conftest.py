@@ -4,9 +4,9 @@ import resource
 
 from hypothesis import HealthCheck, settings
 
-from tests.gateway_process import gateway, own_gateway, shared_gateway, stock_gateway
-from tests.limited_gateway import limited_gateway
-from tests.postgres import (
+from tests.support.gateway_process import gateway, own_gateway, shared_gateway, stock_gateway
+from tests.support.limited_gateway import limited_gateway
+from tests.support.postgres import (
     database_template,
     database_url,
     own_server,

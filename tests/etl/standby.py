@@ -17,7 +17,7 @@ from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.cluster import DATABASE, environment
 from gateway.postgres.server import EmbeddedPostgres
-from tests.postgres import chosen_bin_dir, fetch_value
+from tests.support.postgres import chosen_bin_dir, fetch_value
 
 PATIENCE = 60.0
 _CAUGHT_UP = "SELECT pg_last_wal_replay_lsn() >= '{}'::pg_lsn"

@@ -12,7 +12,7 @@ import pytest
 
 from spark_etl.archive import STEPS, archive, read_archive, waiting_segments
 from spark_etl.errors import EtlError
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from spark_etl.export import read_export
 from spark_etl.jdbc_driver import find_jdbc_jar
 from tests.etl.spark_cluster import BIN, running_cluster, spark_environment
 from tests.etl.standby import free_port
-from tests.gateway_process import ROOT
-from tests.store.managers import House
+from tests.support.gateway_process import ROOT
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

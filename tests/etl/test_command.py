@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 from spark_etl.__main__ import main
 from tests.gateway.operator import ready, wait_until
-from tests.gateway_process import COMMAND, GatewayProcess, clean_environment
-from tests.postgres import execute
+from tests.support.gateway_process import COMMAND, GatewayProcess, clean_environment
+from tests.support.postgres import execute
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ from spark_etl.database import connected
 from spark_etl.errors import EtlError
 from spark_etl.export import ExportSettings, export, plan_export, read_export
 from spark_etl.manifest import Batch
-from tests.postgres import execute
-from tests.store.managers import House
+from tests.support.managers import House
+from tests.support.postgres import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

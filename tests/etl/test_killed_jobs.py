@@ -23,7 +23,7 @@ from spark_etl.archive import archive, read_archive, waiting_segments
 from spark_etl.export import ExportSettings, export, read_export
 from spark_etl.replay import ReplaySettings, replay
 from spark_etl.sources import StreamSource
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from spark_etl.export import ExportSettings, export, plan_export, read_export
 from spark_etl.replay import ReplaySettings, replay
 from spark_etl.sources import StreamSource
 from tests.etl.test_stream_source import run_once
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,8 @@ from spark_etl.messages import fetch_rows, read_queue, source
 from spark_etl.queues import Queue
 from spark_etl.ranges import Range
 from spark_etl.snapshot import held_snapshot
-from tests.postgres import execute
-from tests.store.managers import House
+from tests.support.managers import House
+from tests.support.postgres import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -24,7 +24,7 @@ from spark_etl.parquet import NoArrowError, write_packed
 from spark_etl.queues import Queue, Segments
 from spark_etl.ranges import Range
 from spark_etl.unpacking import DayFiles, Pace, Packed, arrow_schema, by_day, unpacked
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

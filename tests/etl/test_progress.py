@@ -16,7 +16,7 @@ import pytest
 from spark_etl.__main__ import make_parser
 from spark_etl.export import ExportSettings, export
 from spark_etl.progress import Progress
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

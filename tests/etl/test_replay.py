@@ -14,7 +14,7 @@ from spark_etl.errors import EtlError
 from spark_etl.export import ExportSettings, export
 from spark_etl.replay import Pace, ReplaySettings, plan_replay, replay
 from spark_etl.sources import Bounds, ParquetSource, StreamSource
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

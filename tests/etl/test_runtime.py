@@ -13,7 +13,7 @@ import pytest
 from spark_etl import database, java, jdbc_driver
 from spark_etl.connection import jdbc_options
 from spark_etl.errors import EtlSetupError
-from tests.postgres import execute
+from tests.support.postgres import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_etl.stream_source import register
-from tests.store.managers import House
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway_process import ROOT, SECONDS, GatewayProcess, clean_environment
+from tests.support.gateway_process import ROOT, SECONDS, GatewayProcess, clean_environment
 
 FOLDER = ROOT / "examples"
 PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if path.name != "where.py")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from tests.gateway_process import ROOT, SECONDS, GatewayProcess, clean_environment
+from tests.support.gateway_process import ROOT, SECONDS, GatewayProcess, clean_environment
 
 
 def test_the_first_message_of_the_readme_crosses_from_mqtt_to_amqp(

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.faults.health import until_empty
 from tests.faults.history import History, Violation, check
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 AGAIN: Final = 0.2  # seconds before a client tries to connect again
 STOP_SECONDS: Final = 10

@@ -15,8 +15,8 @@ import pytest
 from queue_core.store.operator import migration
 from tests.faults.history import History
 from tests.faults.server import Server
-from tests.gateway_process import GatewayProcess
-from tests.postgres import create_database
+from tests.support.gateway_process import GatewayProcess
+from tests.support.postgres import create_database
 
 _numbers = itertools.count(1)
 

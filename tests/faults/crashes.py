@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from tests.faults.history import Calm, Fault, History
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 async def crash(gateway: GatewayProcess, history: History) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 async def readiness(gateway: GatewayProcess) -> tuple[int, str]:

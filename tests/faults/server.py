@@ -16,7 +16,7 @@ import asyncpg
 
 from gateway.postgres.errors import PassingTrouble
 from gateway.postgres.server import EmbeddedPostgres
-from tests.postgres import database_of
+from tests.support.postgres import database_of
 
 ATTEMPTS = 20
 CUT = """

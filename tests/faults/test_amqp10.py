@@ -9,7 +9,7 @@ from tests.faults.crashes import crash, rounds
 from tests.faults.health import until_ready
 from tests.faults.history import History
 from tests.faults.server import Server
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 def port_of(gateway: GatewayProcess) -> int:

@@ -20,7 +20,7 @@ from tests.faults.health import readiness, until_ready
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.faults.wire import Direction, Wire, wire_to
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 class Scene:

@@ -13,7 +13,7 @@ from tests.faults.amqp_clients import AmqpConsumer, AmqpEcho, AmqpPublisher
 from tests.faults.health import readiness, until_ready
 from tests.faults.history import History
 from tests.faults.small_disk import SmallDisk, small_disk
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 POSTGRES = {"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "48MB"}
 

@@ -21,8 +21,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.etl.standby import Standby, running_standby
 from tests.faults.server import Server
-from tests.gateway_process import GatewayProcess
-from tests.postgres import execute, fetch_value
+from tests.support.gateway_process import GatewayProcess
+from tests.support.postgres import execute, fetch_value
 
 PATIENCE = 60.0
 WORD = "not-guessed-at-once"

@@ -13,7 +13,7 @@ from tests.faults.amqp_clients import AmqpConsumer, AmqpPublisher
 from tests.faults.crashes import crash, crash_while_starting, rounds
 from tests.faults.history import History
 from tests.faults.server import Server
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 async def test_nothing_confirmed_is_lost_when_the_gateway_is_killed_with_its_postgresql(

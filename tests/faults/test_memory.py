@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from tests.gateway.operator import wait_until
-from tests.gateway_process import GatewayProcess, running
+from tests.support.gateway_process import GatewayProcess, running
 
 MIB: Final = 1024 * 1024
 PATIENCE: Final = 30.0

@@ -10,7 +10,7 @@ from tests.faults.crashes import crash
 from tests.faults.history import History
 from tests.faults.mqtt_clients import MqttPublisher, MqttSubscriber
 from tests.faults.server import Server
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 WAYS = [
     pytest.param(1, "$queue/orders", id="QoS 1, a queue topic"),

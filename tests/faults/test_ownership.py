@@ -15,7 +15,7 @@ from tests.faults.health import until_ready
 from tests.faults.history import Calm, Fault, History
 from tests.faults.server import Server
 from tests.faults.wire import wire_to
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from email.message import Message
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 Answer = tuple[int, str, Message]
 Done = subprocess.CompletedProcess[str]

@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
-from tests.gateway_process import GatewayProcess, running
+from tests.support.gateway_process import GatewayProcess, running
 
 MQTT = [Subprotocol("mqtt")]
 

@@ -13,8 +13,8 @@ import pytest
 
 from queue_core.store.operator.migration import expected_version
 from tests.gateway.operator import answer, ready, refusal, wait_until
-from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
-from tests.postgres import execute, fetch_value
+from tests.support.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
+from tests.support.postgres import execute, fetch_value
 
 
 @pytest.fixture

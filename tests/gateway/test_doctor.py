@@ -16,7 +16,7 @@ from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Finding, Level
 from queue_core.store.operator.migration import upgrade
 from tests import certificates
-from tests.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
+from tests.support.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
 
 
 @pytest.fixture

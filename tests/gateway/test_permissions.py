@@ -8,7 +8,7 @@ import os
 import signal
 
 from tests.gateway.operator import answer, get, refusal, wait_until
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 
 def publish(gateway: GatewayProcess, user: str, password: str, topic: str) -> tuple[int, str]:

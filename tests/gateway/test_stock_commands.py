@@ -10,8 +10,8 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from tests.gateway.operator import answer, ready, wait_until
-from tests.gateway_process import GatewayProcess
-from tests.postgres import execute, fetch_value
+from tests.support.gateway_process import GatewayProcess
+from tests.support.postgres import execute, fetch_value
 
 # Everything is costly, and what was compiled is in the server's log.
 EAGER = {

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.gateway.operator import answer, ready, refusal, wait_until
-from tests.gateway_process import COMMAND, ROOT, GatewayProcess, clean_environment
+from tests.support.gateway_process import COMMAND, ROOT, GatewayProcess, clean_environment
 
 
 def mqtt(gateway: GatewayProcess) -> list[str]:

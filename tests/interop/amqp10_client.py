@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 proton: Any = import_module("proton")
 reactor: Any = import_module("proton.reactor")

@@ -13,9 +13,9 @@ import pytest
 from queue_core.access.passwords import hash_password
 from queue_core.access.scram import Verifier
 from tests import certificates
-from tests.gateway_process import GatewayProcess, running
 from tests.interop.amqp10_client import Connections
-from tests.postgres import execute
+from tests.support.gateway_process import GatewayProcess, running
+from tests.support.postgres import execute
 
 SECOND_VHOST = "second"
 TENANT, PASSWORD = "tenant", "secret"

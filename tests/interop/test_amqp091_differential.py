@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_argument_scripts import ARGUMENT_SCRIPTS
 from tests.interop.amqp091_border_scripts import BORDER_SCRIPTS
 from tests.interop.amqp091_flow_scripts import FLOW_SCRIPTS
@@ -20,6 +19,7 @@ from tests.interop.amqp091_script import Script, assert_same_answers
 from tests.interop.amqp091_scripts import SCRIPTS
 from tests.interop.amqp091_use_scripts import USE_SCRIPTS
 from tests.interop.rabbitmq_server import rabbitmq
+from tests.support.gateway_process import GatewayProcess
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance" / "amqp091.md"
 ALL = [

@@ -19,7 +19,7 @@ import aiormq
 import pytest
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 PERSISTENT = aiormq.spec.Basic.Properties(delivery_mode=2)
 QUEUE = "history"

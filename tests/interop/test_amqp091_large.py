@@ -8,7 +8,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from tests.gateway_process import running
+from tests.support.gateway_process import running
 
 MIB = 2**20
 LARGE = bytes(range(256)) * (128 * MIB // 256)

@@ -10,9 +10,9 @@ import pika
 import pytest
 
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_pika import get_until, take
-from tests.protocol.mqtt.raw_client import Mqtt, fresh
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, fresh
 
 HELD = 4000  # ms
 

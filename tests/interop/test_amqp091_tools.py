@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
-from tests.interop.amqp091_names import fresh
 from tests.interop.node_clients import run_script
+from tests.support.amqp091_names import fresh
+from tests.support.gateway_process import GatewayProcess
 
 SECONDS = 60
 

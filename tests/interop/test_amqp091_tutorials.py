@@ -12,9 +12,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.gateway_process import GatewayProcess
-from tests.interop.amqp091_names import fresh
 from tests.interop.amqp091_pika import Connect, connections, get_until, take
+from tests.support.amqp091_names import fresh
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     EVERY_TYPE,
     PATIENCE,
@@ -38,6 +37,7 @@ from tests.interop.amqp10_client import (
     symbol,
     ulong,
 )
+from tests.support.gateway_process import GatewayProcess
 
 # --- bodies and types
 

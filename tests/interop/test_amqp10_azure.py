@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.relay import Relay
+from tests.support.gateway_process import GatewayProcess
 
 pyamqp: Any = pytest.importorskip(
     "azure.servicebus._pyamqp", reason="azure-servicebus is not installed"

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.relay import Relay, run_over
+from tests.support.gateway_process import GatewayProcess
 
 SOURCE = Path(__file__).with_name("c") / "client.c"
 HEADER = Path("/usr/include/proton/connection_driver.h")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway_process import GatewayProcess, running
 from tests.interop import test_amqp10_azure as azure
 from tests.interop.amqp10_client import Connections, content, data, fresh
 from tests.interop.node_clients import SOURCES, installed
 from tests.interop.test_amqp10_c import program
 from tests.interop.test_amqp10_reactive import Large, run
+from tests.support.gateway_process import GatewayProcess, running
 
 __all__ = ["program"]  # a fixture
 

@@ -13,8 +13,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as MqttProperties
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import Connections, Message, content, data, fresh, symbol
+from tests.support.gateway_process import GatewayProcess
 
 
 def get(channel: Any, queue: str) -> tuple[Any, bytes]:

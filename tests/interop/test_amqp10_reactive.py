@@ -8,7 +8,6 @@ from typing import Any
 import pika
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     PATIENCE,
     Connections,
@@ -22,6 +21,7 @@ from tests.interop.amqp10_client import (
     reactor,
 )
 from tests.interop.relay import Relay
+from tests.support.gateway_process import GatewayProcess
 
 handlers: Any = __import__("proton.handlers", fromlist=["x"])
 

@@ -6,9 +6,9 @@ import json
 import shutil
 from uuid import uuid4
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.node_clients import SOURCES, installed, run_script
 from tests.interop.relay import Relay, run_over
+from tests.support.gateway_process import GatewayProcess
 
 
 def fresh() -> str:

@@ -19,8 +19,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from yarl import URL
 
 from tests import certificates
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import BlockingConnection, Message, proton, trusting
+from tests.support.gateway_process import GatewayProcess
 
 DEVICE = (certificates.CLIENT, certificates.CLIENT_KEY)  # CN device-7, who is a user
 STRANGER = (certificates.STRANGER, certificates.STRANGER_KEY)  # whom no authority has signed

@@ -12,11 +12,11 @@ import pika
 from proton import reactor
 
 from tests.gateway.operator import answer, wait_until
-from tests.gateway_process import GatewayProcess
-from tests.interop.amqp091_names import fresh
 from tests.interop.amqp091_pika import connections, take
 from tests.interop.amqp10_client import Connections
-from tests.postgres import fetch_value
+from tests.support.amqp091_names import fresh
+from tests.support.gateway_process import GatewayProcess
+from tests.support.postgres import fetch_value
 
 
 def shown(gateway: GatewayProcess, queue: str) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import pika
 import pytest
 
 from tests.gateway.operator import answer, get, wait_until
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp091_pika import connections
+from tests.support.gateway_process import GatewayProcess
 
 HOUR = 3_600_000  # ms
 COUNTED = ("ready", "delayed", "in_flight")

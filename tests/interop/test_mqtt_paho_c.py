@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 SOURCE = Path(__file__).with_name("c") / "paho_websocket.c"
 HEADER = Path("/usr/include/MQTTAsync.h")

@@ -15,8 +15,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.gateway_process import GatewayProcess
-from tests.interop.mqtt_names import fresh
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_names import fresh
 
 SECONDS = 30.0
 COUNT = 600

@@ -26,7 +26,6 @@ from protocols.mqtt.wire.packets import (
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from queue_core.access.passwords import hash_password
 from queue_core.store.tables.rights_changes import Confirmation, confirmed_on
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     BlockingConnection,
     ConnectionClosed,
@@ -37,7 +36,8 @@ from tests.interop.amqp10_client import (
     proton,
     reactor,
 )
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, lasting
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
 
 PASSWORD, HASH = "secret", hash_password("secret")
 SECONDS = 30.0

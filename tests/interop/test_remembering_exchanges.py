@@ -14,10 +14,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as MqttProperties
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.gateway_process import GatewayProcess
-from tests.interop.amqp091_names import fresh
 from tests.interop.amqp091_pika import connections, take
 from tests.interop.amqp10_client import Connections, Delivery, data
+from tests.support.amqp091_names import fresh
+from tests.support.gateway_process import GatewayProcess
 
 DURABLE = 2
 KEY = "x-deduplication-header"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import aiormq
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.node_clients import run_script
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from gmqtt.mqtt.constants import MQTTv50, MQTTv311
 from yarl import URL
 
 from tests import certificates
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     BlockingConnection,
     Message,
@@ -31,6 +30,7 @@ from tests.interop.amqp10_client import (
     trusting,
 )
 from tests.interop.conftest import PASSWORD, SECOND_VHOST, TENANT
+from tests.support.gateway_process import GatewayProcess
 
 SECONDS = 15.0
 GUEST = ("guest", "guest")

@@ -24,7 +24,7 @@ from queue_core.delivery import ready_by_priority as priorities
 from queue_core.message.message import CANONICAL, Properties
 from queue_core.store.write import batch, writer
 from queue_core.store.write.segments import SegmentLimits
-from tests.store.managers import BRISK, PATIENCE, House
+from tests.support.managers import BRISK, PATIENCE, House
 
 T = TypeVar("T")
 

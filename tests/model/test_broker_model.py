@@ -30,7 +30,7 @@ from tests.model.plain_broker import (
     Refused,
     Rules,
 )
-from tests.store.managers import PATIENCE
+from tests.support.managers import PATIENCE
 
 # Halves of a second in one place only: no two things are due in the same moment, and become true in
 # an order that nobody promises.

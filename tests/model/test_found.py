@@ -11,7 +11,7 @@ from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published
 from queue_core.store.operator.operations import Operations, connect
 from queue_core.store.write import writer
 from queue_core.timers import SLACK, Agenda
-from tests.store.managers import KINDS, PATIENCE, House, bodies, declare
+from tests.support.managers import KINDS, PATIENCE, House, bodies, declare
 
 
 def message(body: bytes, queue: str = "q", **more: object) -> Message:

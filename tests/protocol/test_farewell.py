@@ -30,10 +30,10 @@ from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Connect, Disconnect, PingReq, Publish, Version
 from protocols.mqtt.wire.reasons import ReasonCode
 from tests import certificates
-from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import Wire
-from tests.unit.protocols.fake_transport import Transport as FakeTransport
-from tests.unit.protocols.fake_transport import turns
+from tests.support.fake_transport import Transport as FakeTransport
+from tests.support.fake_transport import turns
+from tests.support.gateway_process import GatewayProcess
 
 FLOOD = 1 << 20  # more than one read takes, less than the sockets' buffers hold
 SECONDS = 20.0

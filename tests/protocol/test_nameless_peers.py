@@ -22,7 +22,7 @@ from protocols.amqp10.wire.types import Symbol
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Connect, Publish
 from tests.faults.health import until_said
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 MQTT = encode(Connect("nameless"), 5) + encode(Publish("nameless/was/here", b"x"), 5)
 UPGRADE = (

@@ -13,8 +13,8 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import migration
-from tests.postgres import create_database, database_of, execute
-from tests.store.managers import House
+from tests.support.managers import House
+from tests.support.postgres import create_database, database_of, execute
 
 _numbers = itertools.count(1)
 _templates: dict[int, str] = {}  # of each server, by its port

@@ -16,8 +16,8 @@ from gateway.postgres.server import EmbeddedPostgres
 from queue_core.delivery.consumer import Position
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from tests.postgres import chosen_bin_dir, execute, fetch_value
-from tests.store.managers import BRISK, House, bodies
+from tests.support.managers import BRISK, House, bodies
+from tests.support.postgres import chosen_bin_dir, execute, fetch_value
 
 
 async def run(server: EmbeddedPostgres, program: str, url: str, *options: str) -> None:

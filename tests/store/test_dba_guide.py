@@ -8,8 +8,8 @@ from pathlib import Path
 import asyncpg
 
 from migrations.statements import split
-from tests.postgres import on_stock_too
 from tests.store.seed import append, change, death, make_queue, make_segment
+from tests.support.postgres import on_stock_too
 
 pytestmark = on_stock_too
 

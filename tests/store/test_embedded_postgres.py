@@ -23,7 +23,7 @@ from gateway.database import open_database
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.errors import DataDirInUse, EmbeddedPostgresError
 from gateway.postgres.server import EmbeddedPostgres
-from tests.postgres import chosen_bin_dir, execute, fetch_value
+from tests.support.postgres import chosen_bin_dir, execute, fetch_value
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 

@@ -21,8 +21,8 @@ from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
 from queue_core.store.pooler_check import NoSession
 from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
 from queue_core.vhost import Queue
-from tests.store.managers import House, Told
-from tests.store.pooler import PROGRAM, running_pooler
+from tests.support.managers import House, Told
+from tests.support.pooler import PROGRAM, running_pooler
 
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 TAKEN = "UPDATE howdah.gateway SET epoch = epoch + 1, node = 'other (pid 7)', started_at = now()"

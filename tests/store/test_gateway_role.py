@@ -14,8 +14,8 @@ from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.database import StoreSettings
 from queue_core.store.operator import preflight
 from queue_core.store.write.segments import SegmentLimits
-from tests.postgres import execute
-from tests.store.managers import BRISK, House, bodies
+from tests.support.managers import BRISK, House, bodies
+from tests.support.postgres import execute
 
 SMALL_SEGMENTS = replace(BRISK, store=StoreSettings(segments=SegmentLimits(10_000)))
 

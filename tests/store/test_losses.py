@@ -10,7 +10,7 @@ from queue_core.errors import StoreUnavailable
 from queue_core.store.operator import diagnosis, preflight
 from queue_core.store.operator.findings import Level
 from queue_core.store.read.recovery import TornTables
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 SEGMENT = "SELECT max(id) FROM howdah.segment"
 NEWEST = """

@@ -10,7 +10,7 @@ import pytest
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, Outcome, Verdict
 from queue_core.store.write import writer as writer_module
-from tests.store.managers import House
+from tests.support.managers import House
 
 
 class NoteForm:

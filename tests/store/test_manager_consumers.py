@@ -14,7 +14,7 @@ from queue_core.outcomes import (
     Outcome,
     Verdict,
 )
-from tests.store.managers import KINDS, House, Inbox, bodies, declare
+from tests.support.managers import KINDS, House, Inbox, bodies, declare
 
 
 async def test_a_consumer_gets_no_more_than_its_credit(house: House) -> None:

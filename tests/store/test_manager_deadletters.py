@@ -8,7 +8,7 @@ import pytest
 from queue_core.message.message import Death, Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED
 from queue_core.routing.exchanges import ExchangeSpec
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 TO_DEAD = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}
 

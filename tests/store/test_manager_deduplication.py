@@ -12,7 +12,7 @@ from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Published
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from tests.store.managers import KINDS, House, Told, bodies, declare, drained
+from tests.support.managers import KINDS, House, Told, bodies, declare, drained
 
 HEADER = "x-deduplication-header"
 MEMORIES = ["disk", "memory"]

@@ -32,7 +32,7 @@ from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store.tables.definitions import DefinitionStore
 from queue_core.store.tables.vhosts import Vhosts
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 
 async def test_exchanges_queues_and_bindings_are_there_after_a_crash(house: House) -> None:

@@ -9,7 +9,7 @@ import pytest
 from queue_core.delivery.consumer import Position
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
-from tests.store.managers import KINDS, House, bodies, declare
+from tests.support.managers import KINDS, House, bodies, declare
 
 RESTARTS = ["reopen", "crash_and_reopen"]
 

@@ -13,7 +13,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store.tables.vhosts import Vhosts
-from tests.store.managers import House, Told, bodies, drained
+from tests.support.managers import House, Told, bodies, drained
 
 LENGTH = "x-recent-history-length"
 

@@ -17,7 +17,7 @@ from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.queues import competing as queues
 from queue_core.store.read import reader
-from tests.store.managers import House
+from tests.support.managers import House
 
 
 async def test_a_queue_that_is_deleted_gives_back_what_was_in_flight(house: House) -> None:

@@ -18,7 +18,7 @@ from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.operator import diagnosis
-from tests.store.managers import BRISK, PATIENCE, House, bodies, drained, eventually
+from tests.support.managers import BRISK, PATIENCE, House, bodies, drained, eventually
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from queue_core.outcomes import (
     Verdict,
 )
 from queue_core.queues.deduplication import Window
-from tests.store.managers import KINDS, House, Told, bodies, declare
+from tests.support.managers import KINDS, House, Told, bodies, declare
 
 
 def letter(body: bytes, **values: object) -> Message:

@@ -13,7 +13,7 @@ from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, Outcome, Verdict
 from queue_core.store.write import statements
 from queue_core.store.write import writer as writer_module
-from tests.store.managers import BRISK, House, Told, bodies
+from tests.support.managers import BRISK, House, Told, bodies
 
 SEGMENTS = "SELECT count(*) FROM howdah.segment"
 

@@ -12,7 +12,7 @@ from queue_core.errors import CoreError, InvalidArgument, NotSupported, Resource
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
 from queue_core.queues.stream import StreamQueue
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 FIRST = Position(name="first")
 

@@ -9,7 +9,7 @@ import pytest
 from queue_core.errors import InvalidArgument, QueueFull
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
-from tests.store.managers import House, bodies
+from tests.support.managers import House, bodies
 
 
 def to(queue: str, body: bytes, **values: object) -> Message:

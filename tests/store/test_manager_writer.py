@@ -21,7 +21,7 @@ from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.write import writer
 from queue_core.store.write.fence import FENCE_LOCK
 from queue_core.store.write.writer import MOST_UNITS
-from tests.store.managers import House, Told, bodies
+from tests.support.managers import House, Told, bodies
 
 
 def odd(**values: object) -> Message:

@@ -24,7 +24,7 @@ from migrations import statements
 from queue_core.store.operator import migration
 from queue_core.store.operator.migration import MigrationError
 from queue_core.store.schema import SCHEMA, VERSION_TABLE, is_leaf, metadata
-from tests.postgres import chosen_bin_dir, execute, fetch_value
+from tests.support.postgres import chosen_bin_dir, execute, fetch_value
 
 # Everything that a table is, but its leaves and what a statement on it would print anyway.
 _CATALOG = """

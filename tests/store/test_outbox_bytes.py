@@ -7,7 +7,7 @@ import pytest
 
 from queue_core.outcomes import ACCEPTED
 from queue_core.store.requests.outbox import CHUNK_BYTES
-from tests.store.managers import House, drained, eventually
+from tests.support.managers import House, drained, eventually
 
 SIZE = CHUNK_BYTES // 4
 TEN_AND_A_PURGE = """

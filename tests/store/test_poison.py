@@ -30,9 +30,9 @@ from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.sessions.subscription import Subscription
 from queue_core.store.write import writer
 from queue_core.store.write.rows import plain
-from tests.store.managers import House, Inbox, Told
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
 from tests.store.sessions import ANONYMOUS, Owner
+from tests.support.managers import House, Inbox, Told
 
 QUEUES = ("plain", "ranked", "once", "short", "log")  # that odd messages go to
 WORLD = "howdah.publish($1, $2::bytea, headers => $3::jsonb, priority => $4)"

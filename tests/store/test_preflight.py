@@ -12,7 +12,7 @@ import pytest
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import preflight
 from queue_core.store.operator.migration import known_versions
-from tests.postgres import execute
+from tests.support.postgres import execute
 
 
 async def _problems(url: str, *statements: str) -> list[str]:

@@ -16,7 +16,7 @@ from queue_core.store.ownership import LOCK
 from queue_core.store.tables.rights_changes import Confirmation, confirmed
 from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
-from tests.store.managers import House
+from tests.support.managers import House
 
 TOPIC = Resource("topic", "/", "amq.topic", "plant.7")
 ADA = Identity("ada")

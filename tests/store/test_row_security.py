@@ -11,8 +11,8 @@ import pytest
 from queue_core.store.operator import diagnosis, preflight
 from queue_core.store.operator.findings import Level
 from tests.store.logins import a_login, logged_in
-from tests.store.managers import House, bodies
 from tests.store.seed import append, make_queue, make_segment
+from tests.support.managers import House, bodies
 
 
 @pytest.fixture

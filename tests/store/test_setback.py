@@ -21,8 +21,8 @@ from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
 from queue_core.store.ownership import Setback
 from queue_core.store.write.fence import fenced
-from tests.store.managers import House, bodies
 from tests.store.sessions import ANONYMOUS, Owner
+from tests.support.managers import House, bodies
 
 NEWEST_MARK = "SELECT coalesce(max(number), 0) FROM howdah.commit_mark"
 GATEWAYS = """

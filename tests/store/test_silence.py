@@ -10,7 +10,7 @@ import pytest
 
 from queue_core.store import database
 from queue_core.store.database import Database
-from tests.store.managers import House
+from tests.support.managers import House
 
 SILENCE = "the database has not answered"
 

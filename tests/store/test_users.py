@@ -17,7 +17,7 @@ from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.store.operator.migration import upgrade
 from queue_core.store.tables.users import StoredRoll, Users
-from tests.scram_client import ScramClient
+from tests.support.scram_client import ScramClient
 
 AWAY = Peer("192.0.2.7")
 

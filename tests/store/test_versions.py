@@ -19,7 +19,7 @@ from queue_core.outcomes import ACCEPTED, FAILED, REJECTED
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.operator import preflight
 from queue_core.store.operator.migration import current_version, downgrade, upgrade
-from tests.postgres_versions import VERSIONS, NotToBeHad, binaries_of
+from tests.support.postgres_versions import VERSIONS, NotToBeHad, binaries_of
 
 LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
 

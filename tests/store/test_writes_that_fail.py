@@ -16,7 +16,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.store import log_once as complaints
 from queue_core.store.tables import cold_statements as cold
 from queue_core.store.write import writer
-from tests.store.managers import House, Told, bodies
+from tests.support.managers import House, Told, bodies
 
 NOBODYS_FAULT = {
     "57014": "statement timeout",

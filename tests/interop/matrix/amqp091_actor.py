@@ -12,7 +12,6 @@ import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.matrix.letters import (
     ALL,
     PATIENCE,
@@ -25,6 +24,7 @@ from tests.interop.matrix.letters import (
     Verdict,
     told,
 )
+from tests.support.gateway_process import GatewayProcess
 
 
 class Amqp091(Actor):

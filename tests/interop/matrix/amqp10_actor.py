@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.amqp10_client import (
     BlockingConnection,
     Delivery,
@@ -29,6 +28,7 @@ from tests.interop.matrix.letters import (
     Verdict,
     told,
 )
+from tests.support.gateway_process import GatewayProcess
 
 FIRST = {symbol("rabbitmq:stream-offset-spec"): "first"}
 QUEUE = re.compile(r"^(/queues/|\$queue/)")  # two ways to address one

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.letters import Cast, cast_of
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import uuid4
 
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 PATIENCE: Final = 30.0  # seconds for what must come
 PREFETCH: Final = 20

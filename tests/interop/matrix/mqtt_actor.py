@@ -15,7 +15,6 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.matrix.letters import (
     ALL,
     PATIENCE,
@@ -29,6 +28,7 @@ from tests.interop.matrix.letters import (
     fresh,
     told,
 )
+from tests.support.gateway_process import GatewayProcess
 
 NAMED = {  # fields that travel as user properties
     "content_encoding": "content-encoding",

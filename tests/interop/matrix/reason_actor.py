@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import gmqtt
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.matrix.letters import (
     PATIENCE,
     PREFETCH,
@@ -23,6 +22,7 @@ from tests.interop.matrix.letters import (
     fresh,
 )
 from tests.interop.matrix.mqtt_actor import address
+from tests.support.gateway_process import GatewayProcess
 
 T = TypeVar("T")
 REASONS = {Verdict.ACCEPT: 0x00, Verdict.RELEASE: 0x83, Verdict.REJECT: 0x99}

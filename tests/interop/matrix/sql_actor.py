@@ -9,7 +9,6 @@ from typing import Any
 
 import asyncpg
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.matrix.letters import (
     ALL,
     PATIENCE,
@@ -23,6 +22,7 @@ from tests.interop.matrix.letters import (
     fresh,
     told,
 )
+from tests.support.gateway_process import GatewayProcess
 
 PUBLISH = """
 SELECT howdah.publish(

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway_process import ROOT, GatewayProcess
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
 from tests.interop.matrix.letters import Actor, Cast, Letter, Place, Verdict, fresh
 from tests.interop.matrix.mqtt_actor import Mqtt5, Mqtt311
 from tests.interop.matrix.sql_actor import Sql
+from tests.support.gateway_process import ROOT, GatewayProcess
 
 WORKERS: dict[str, type[Actor]] = {"mqtt": Mqtt5, "amqp0.9.1": Amqp091, "amqp1.0": Amqp10}
 SHARE = 5  # what the victim gets into its hands
@@ -106,7 +106,7 @@ def test_three_protocols_share_the_work_and_each_settles_in_its_own_way(
 
 WORKER = """
 import sys
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 from tests.interop.matrix import test_competing
 from tests.interop.matrix.letters import Kind, Place, Verdict
 

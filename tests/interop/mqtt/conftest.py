@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.interop.mqtt.columns import Column
 from tests.interop.mqtt.peers import Peers
 from tests.interop.mqtt.proving import ROWS, Case, columns_for
 from tests.interop.mqtt.rows import Row
 from tests.interop.mqtt.wire import Wire
+from tests.support.gateway_process import GatewayProcess
 
 LISTENERS: Final = {"tcp": "mqtt", "ws": "mqtt_ws"}
 

@@ -16,7 +16,7 @@ from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 from tests.interop.node_clients import SOURCES, installed
-from tests.scram_client import ScramClient
+from tests.support.scram_client import ScramClient
 
 SCRIPT: Final = "mqtt_peer.js"
 NAMES: Final = {

@@ -10,14 +10,13 @@ import pytest
 from protocols.mqtt.wire.packets import PingReq, Publish, Will
 from protocols.mqtt.wire.property_set import PacketType
 from protocols.mqtt.wire.property_set import PropertySet as Properties
-from tests.gateway_process import GatewayProcess
 from tests.interop.mqtt.mosquitto_peer import acted_on
 from tests.interop.mqtt.peers import Peers
 from tests.interop.mqtt.plans import Plan, Refused, ScramSeat
 from tests.interop.mqtt.proving import Case, proves
 from tests.interop.mqtt.rows import CLIENT, heard, said
-from tests.interop.mqtt_names import fresh
-from tests.limited_gateway import (
+from tests.support.gateway_process import GatewayProcess
+from tests.support.limited_gateway import (
     ALIASES,
     ELSEWHERE,
     KEEP_ALIVE,
@@ -27,7 +26,8 @@ from tests.limited_gateway import (
     RECEIVE_MAXIMUM,
     SESSION_EXPIRY,
 )
-from tests.postgres import fetch_value
+from tests.support.mqtt_names import fresh
+from tests.support.postgres import fetch_value
 
 P = PacketType
 

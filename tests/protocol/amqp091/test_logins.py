@@ -21,9 +21,9 @@ from protocols.amqp091.wire.methods import (
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
 )
-from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp091.listener import CAPABLE, Client
-from tests.scram_client import ScramClient
+from tests.support.gateway_process import GatewayProcess
+from tests.support.scram_client import ScramClient
 
 SCRAM = "SCRAM-SHA-256"
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.test_frames import flow
 from tests.protocol.amqp10.wire import DISPOSITION, TRANSFER, Wire, transfer
+from tests.support.gateway_process import GatewayProcess
 
 # Every constructor of the standard's type system, with a value [1.6].
 ENCODINGS = {

@@ -10,7 +10,6 @@ import pytest
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
-from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import (
     ATTACH,
     BEGIN,
@@ -26,6 +25,7 @@ from tests.protocol.amqp10.wire import (
     frame,
     transfer,
 )
+from tests.support.gateway_process import GatewayProcess
 
 DATA = b"\x00\x53\x75\xa0\x01x"
 

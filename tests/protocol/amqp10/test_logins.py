@@ -9,9 +9,9 @@ import pytest
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol
-from tests.gateway_process import GatewayProcess
 from tests.protocol.amqp10.wire import Wire
-from tests.scram_client import ScramClient
+from tests.support.gateway_process import GatewayProcess
+from tests.support.scram_client import ScramClient
 
 SCRAM = "SCRAM-SHA-256"
 INIT, CHALLENGE, RESPONSE, OUTCOME = 0x41, 0x42, 0x43, 0x44

@@ -8,7 +8,7 @@ from typing import Any
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, decode, encode
-from tests.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER = 0x10, 0x11, 0x12, 0x13, 0x14
 DISPOSITION, DETACH, END, CLOSE = 0x15, 0x16, 0x17, 0x18

@@ -20,7 +20,7 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeRequest,
 )
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
+from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
 
 SECONDS = 60
 HALF_OPEN = 1000

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from protocols.mqtt.wire.packets import (
     Will,
 )
 from protocols.mqtt.wire.property_set import PropertySet as P
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
-from tests.scram_client import ScramClient
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
+from tests.support.scram_client import ScramClient
 
 SCRAM = "SCRAM-SHA-256"
 CONTINUE, AGAIN = 0x18, 0x19

@@ -15,8 +15,8 @@ from protocols.mqtt.wire.packets import (
     PubRel,
 )
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, RawClient
 
 LASTING = PropertySet(session_expiry=3600, receive_maximum=50)
 WINDOW = 50

@@ -19,9 +19,9 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeRequest,
 )
-from tests.gateway_process import GatewayProcess
 from tests.protocol.mqtt.attacks import HALF_OPEN, Attacks
-from tests.protocol.mqtt.raw_client import Mqtt, fresh
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, fresh
 
 HELD = "howdah_mqtt_held_publishers_total"
 MEGABYTE = 1024 * 1024

@@ -18,8 +18,8 @@ from protocols.mqtt.wire.packets import (
     Unsubscribe,
 )
 from protocols.mqtt.wire.property_set import PropertySet as P
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, fresh, lasting
 
 # --- the receive maximum that the gateway announces
 

@@ -16,7 +16,7 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.protocol.mqtt.raw_client import Mqtt, fresh
+from tests.support.mqtt_raw_client import Mqtt, fresh
 
 P = PropertySet
 

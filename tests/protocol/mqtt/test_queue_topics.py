@@ -15,8 +15,8 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
 
 P = PropertySet
 LASTING = P(session_expiry=100)

@@ -18,8 +18,8 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.gateway_process import GatewayProcess
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh, lasting
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh, lasting
 
 P = PropertySet
 SEGMENTS = """

@@ -19,8 +19,8 @@ from protocols.mqtt.wire.packets import (
     Will,
 )
 from protocols.mqtt.wire.property_set import PropertySet as P
-from tests.gateway_process import GatewayProcess, running
-from tests.limited_gateway import (
+from tests.support.gateway_process import GatewayProcess, running
+from tests.support.limited_gateway import (
     ALIASES,
     ELSEWHERE,
     KEEP_ALIVE,
@@ -30,8 +30,8 @@ from tests.limited_gateway import (
     RECEIVE_MAXIMUM,
     SESSION_EXPIRY,
 )
-from tests.postgres import fetch_value
-from tests.protocol.mqtt.raw_client import Mqtt, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, fresh, lasting
+from tests.support.postgres import fetch_value
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from protocols.mqtt.wire.packets import (
     SubscribeRequest,
     Version,
 )
-from tests.gateway_process import GatewayProcess, running
-from tests.protocol.mqtt.raw_client import Mqtt, RawClient, fresh
+from tests.support.gateway_process import GatewayProcess, running
+from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 MQTT = Subprotocol("mqtt")

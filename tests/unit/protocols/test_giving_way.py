@@ -29,9 +29,9 @@ from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked
 from queue_core import scheduler as scheduling
 from tests.protocol.amqp10.wire import BEGIN, CLOSE, OPEN, frame
-from tests.unit.amqp091.conversation import GREETING, anns_gateway
-from tests.unit.mqtt.test_connection import UPGRADE
-from tests.unit.protocols.fake_transport import Transport, turns
+from tests.support.fake_transport import Transport, turns
+from tests.unit.protocols.amqp091.conversation import GREETING, anns_gateway
+from tests.unit.protocols.mqtt.test_connection import UPGRADE
 
 AMQP_10 = b"AMQP\0\1\0\0"
 EMPTY_10 = b"\0\0\0\x08\x02\0\0\0"

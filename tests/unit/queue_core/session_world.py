@@ -27,7 +27,7 @@ from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import Will, Wills
 from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
-from tests.unit.fake_services import FakeKeeper
+from tests.support.fake_services import FakeKeeper
 
 
 class Outage:

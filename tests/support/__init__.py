@@ -1,0 +1,1 @@
+"""Help for tests: processes, databases, clients and clocks, each once."""

@@ -1,0 +1,73 @@
+"""PgBouncer in front of the tests' PostgreSQL, where Debian's package is installed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.postgres.account import choose_account
+from gateway.postgres.binaries import find_binaries
+from tests.support.postgres import chosen_bin_dir
+
+PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+PATIENCE = 30.0
+
+
+@contextmanager
+def running_pooler(url: str, mode: str, folder: Path, *, sessions: int = 5) -> Iterator[str]:
+    """The URL of the same database through a pool of that mode; the folder must be passable."""
+    assert PROGRAM is not None
+    parts = urlsplit(url)
+    data = folder / f"pooler-{mode}-{sessions}"
+    data.mkdir()
+    account = choose_account(find_binaries(data, chosen_bin_dir()), data)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    (data / "users.txt").write_text(f'"{parts.username}" "{parts.password}"\n')
+    (data / "pgbouncer.ini").write_text(f"""
+[databases]
+* = host={parts.hostname} port={parts.port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {data / "users.txt"}
+pool_mode = {mode}
+default_pool_size = {sessions}
+ignore_startup_parameters = extra_float_digits, jit
+""")
+    for path in (data, *data.iterdir()):
+        account.give(path, 0o700 if path.is_dir() else 0o600)
+    with (folder / f"pooler-{mode}.log").open("wb") as log:
+        process = subprocess.Popen(
+            account.command(Path(PROGRAM), data / "pgbouncer.ini"),
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            preexec_fn=account.preexec,
+        )
+    try:
+        _wait(process, port, Path(log.name))
+        yield parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}").geturl()
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
