@@ -17,6 +17,7 @@ class Log:
         "is_stream",
         "next_offset",
         "on_arrival",
+        "on_commit",
         "on_refused",
         "pending",
         "pending_bytes",
@@ -38,7 +39,8 @@ class Log:
         self.pending_bytes: int | None = None  # theirs; None: no limit asks for them
         self.cursors: list[Cursor] = []
         self.spans: dict[int, tuple[int, int]] = {}  # segment -> first and last offset in it
-        self.on_arrival: Callable[[list[Entry]], None] | None = None
+        self.on_commit: Callable[[list[Entry]], None] | None = None  # before cursors get them
+        self.on_arrival: Callable[[list[Entry]], None] | None = None  # after that
         self.on_refused: Callable[[Entry], None] | None = None
 
     def expect(self, message: Message) -> None:
@@ -53,6 +55,8 @@ class Log:
         self.pending -= len(entries)
         if self.pending_bytes is not None:
             self.pending_bytes -= sum([entry.message.size() for entry in entries])
+        if self.on_commit is not None:
+            self.on_commit(entries)
         for cursor in tuple(self.cursors):  # one may be put away with its last consumer
             cursor.arrive(entries)
         if self.on_arrival is not None:

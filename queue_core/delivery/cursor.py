@@ -16,7 +16,7 @@ from weakref import WeakSet
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
 from queue_core.delivery.delay_limit import DelayBudget
-from queue_core.delivery.delayed import Delays, bounded, put_off, set_aside
+from queue_core.delivery.delayed import Delays, DueTimes, bounded, put_off, set_aside
 from queue_core.delivery.delivery_history import History
 from queue_core.delivery.dispatch import hand_out
 from queue_core.delivery.filtered_view import Selection
@@ -59,6 +59,7 @@ class Cursor:
         "counters",
         "delayed",
         "delivery_limit",
+        "due_times",
         "group",
         "has_returned",
         "history",
@@ -102,6 +103,7 @@ class Cursor:
         requeues: bool = True,
         is_asked: bool = False,
         delays: DelayBudget | None = None,
+        due_times: DueTimes | None = None,
     ) -> None:
         self.policy = policy
         self.clock = clock
@@ -128,6 +130,7 @@ class Cursor:
         self.seq = 0  # rows written since the last full one
         self.line = Line()
         self.delayed = Delays(delays)
+        self.due_times = due_times  # of a stream, which has the delays of all groups
         self.may_delay = False  # something came that was not due at once
         self._draining: list[Consumer] = []
         self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first

@@ -33,7 +33,7 @@ REMEDY: Final = (
 
 
 class DelayBudget:
-    """The budget counts the delayed messages of all queues and groups."""
+    """The budget counts the delayed messages of all queues; of a stream, once for all groups."""
 
     __slots__ = (
         "_clock",

@@ -7,7 +7,7 @@ first one is due. No clock of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -80,32 +80,61 @@ def _size(kept: Kept) -> int:
 
 
 class DueTimes:
-    """When the messages of a stream become due: every group waits for them by itself, so a stream
-    only counts them."""
+    """The messages of a stream that are not due, kept once for all groups: a group passes over
+    them, and gets each of them back when the stream says that it is due."""
 
-    __slots__ = ("__weakref__", "_budget", "_heap")
+    __slots__ = ("__weakref__", "_budget", "_heap", "_offsets", "_on_due", "_on_earlier")
 
-    def __init__(self, budget: DelayBudget | None = None) -> None:
+    def __init__(
+        self,
+        budget: DelayBudget,
+        on_due: Callable[[list[int]], None],
+        on_earlier: Callable[[float], None],
+    ) -> None:
         self._heap: list[tuple[float, int]] = []
-        self._budget = budget or DelayBudget()
-        self._budget.streams.add(self)
+        self._offsets: set[int] = set()
+        self._budget = budget
+        self._on_due = on_due  # with those that have become due
+        self._on_earlier = on_earlier  # with a time before which nothing else is due
+        budget.streams.add(self)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._offsets
+
+    @property
+    def next_time(self) -> float:
+        return self._heap[0][0] if self._heap else inf
 
     def add(self, when: float, offset: int) -> None:
+        """Keeps a message that no group has come to yet."""
+        is_earlier = when < self.next_time
         heappush(self._heap, (when, offset))
+        self._offsets.add(offset)
         self._budget.used += 1
+        if is_earlier:
+            self._on_earlier(when)
+
+    def end_due(self, now: float) -> None:
+        """Forgets those whose time has come, and tells which they were."""
+        due: list[int] = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heappop(self._heap)[1])
+        if due:
+            self._budget.used -= len(due)
+            self._offsets.difference_update(due)
+            self._on_due(due)
 
     def count(self, now: float) -> int:
-        """How many are not due yet; those that are due are forgotten."""
-        while self._heap and self._heap[0][0] <= now:
-            heappop(self._heap)
-            self._budget.used -= 1
+        """Gives the number of those that are not due yet."""
+        self.end_due(now)
         return len(self._heap)
 
     def forget_below(self, offset: int) -> None:
-        """Retention dropped all messages below an offset."""
+        """Forgets what retention dropped: all messages below an offset."""
         if self._heap:
             before = len(self._heap)
             self._heap = [each for each in self._heap if each[1] >= offset]
+            self._offsets = {each for _, each in self._heap}
             self._budget.used -= before - len(self._heap)
             heapify(self._heap)
 
@@ -113,6 +142,7 @@ class DueTimes:
         """Forgets all: the stream is gone."""
         self._budget.used -= len(self._heap)
         self._heap.clear()
+        self._offsets.clear()
 
 
 class Delay(NamedTuple):
@@ -133,7 +163,11 @@ def bounded(cursor: Cursor, verdict: Verdict) -> Verdict:
 
 
 def put_off(cursor: Cursor, entry: Entry, when: float) -> None:
-    """Keeps an entry, which is neither ready nor in flight, until its time."""
+    """Keeps an entry, which is neither ready nor in flight, until its time. For a group of a stream
+    the stream does."""
+    if cursor.due_times is not None:
+        cursor.release_memory(entry)
+        return
     if when < cursor.delayed.next_time:  # the others wait behind the first
         cursor.policy.on_delayed(cursor, when)
     kept: Kept = entry
@@ -141,6 +175,16 @@ def put_off(cursor: Cursor, entry: Entry, when: float) -> None:
         cursor.release_memory(entry)
         kept = entry.message.priority or 0, entry.message.size()
     cursor.delayed.add(when, entry.offset, kept)
+
+
+def is_early(cursor: Cursor, entry: Entry, now: float) -> bool:
+    """Tells whether the entry is not due. For a group of a stream that is until the stream gives it
+    back, so that none is lost, and none comes twice, by a moment."""
+    if entry.not_before is None:
+        return False
+    if cursor.due_times is not None:
+        return entry.offset in cursor.due_times
+    return entry.not_before > now
 
 
 def _may_keep(cursor: Cursor, when: float) -> bool:
@@ -176,13 +220,17 @@ def end_delays(cursor: Cursor, now: float) -> None:
             kept.not_before = None
             cursor.give_back(kept)
         else:
-            priority, size = kept
-            cursor.ready.give_back_offset(offset, priority, size)
-            is_changed = offset in cursor.history.amendments
-            for selection in cursor.selections:
-                selection.on_returned_offset(offset, priority, is_changed=is_changed)
+            give_back_offset(cursor, offset, *kept)
     if cursor.delayed:
         cursor.policy.on_delayed(cursor, cursor.delayed.next_time)
+
+
+def give_back_offset(cursor: Cursor, offset: int, priority: int = 0, size: int = 0) -> None:
+    """Gives back to the queue one that is due and not in memory."""
+    cursor.ready.give_back_offset(offset, priority, size)
+    is_changed = offset in cursor.history.amendments
+    for selection in cursor.selections:
+        selection.on_returned_offset(offset, priority, is_changed=is_changed)
 
 
 def delays_of(cursor: Cursor) -> dict[int, float]:

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from queue_core.delivery.consumer import Consumer, Delivery, Entry
-from queue_core.delivery.delayed import end_delays, put_off
+from queue_core.delivery.delayed import end_delays, is_early, put_off
 from queue_core.delivery.runs import take_run
 from queue_core.outcomes import RELEASED
 
@@ -25,7 +25,9 @@ LOOK_SECONDS: Final = 0.000_01  # that a filter may take for one message before 
 def hand_out(cursor: Cursor) -> None:
     """Some of what is ready, in turn to those with credit; `cursor.again`: there may be more."""
     now = cursor.clock()
-    if cursor.delayed.next_time <= now:
+    if cursor.due_times is not None:
+        cursor.due_times.end_due(now)
+    elif cursor.delayed.next_time <= now:
         end_delays(cursor, now)
     if len(cursor.consumers) == 1 and _hand_out_run(cursor, cursor.consumers[0], now):
         return
@@ -135,7 +137,7 @@ def _take(
     while entry is not None or (entry := cursor.ready.take()) is not None:
         if entry.expires_at is not None and cursor.has_expired(entry, now):
             cursor.policy.on_expired(cursor, entry)
-        elif entry.not_before is not None and entry.not_before > now:
+        elif entry.not_before is not None and is_early(cursor, entry, now):
             put_off(cursor, entry, entry.not_before)
         elif not cursor.requeues and entry.offset < cursor.settled.floor:
             cursor.release_memory(entry)  # of a stream, a commit of the position was faster
@@ -159,8 +161,8 @@ def _take_selected(
             return None
         cursor.looks -= 1
         is_expired = cursor.has_expired(entry, now)
-        not_before = entry.not_before or 0.0
-        if not is_expired and not_before <= now:
+        is_due = not is_early(cursor, entry, now)
+        if not is_expired and is_due:
             if cursor.history.is_barred(entry.offset, consumer):
                 continue
             if not _accepts(cursor, selection, entry):
@@ -174,8 +176,8 @@ def _take_selected(
             continue  # somebody else has it, or had it
         if is_expired:
             cursor.policy.on_expired(cursor, entry)
-        elif not_before > now:
-            put_off(cursor, entry, not_before)
+        elif entry.not_before is not None and not is_due:
+            put_off(cursor, entry, entry.not_before)
         elif not cursor.requeues and entry.offset < cursor.settled.floor:
             cursor.release_memory(entry)
         else:

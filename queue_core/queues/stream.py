@@ -8,6 +8,7 @@ joined anew. What is old goes by retention, in whole segments; see `store.segmen
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import ClassVar, Final, Protocol
 
 from queue_core.commit.queue_log import Log
@@ -15,7 +16,7 @@ from queue_core.counters import QueueCounts
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.delivery.cursor import HIDDEN, WRITE_ALL, Cursor
-from queue_core.delivery.delayed import DueTimes
+from queue_core.delivery.delayed import DueTimes, give_back_offset
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.orderly_end import end_lease
 from queue_core.delivery.ready import FifoReady, Ready, Source
@@ -26,6 +27,7 @@ from queue_core.queues.competing import Appends
 from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec, is_storable
 from queue_core.scheduler import scheduler
+from queue_core.timers import Appointment
 
 MOST_GROUPS: Final = 10_000  # of one stream: each is remembered for as long as the stream is
 
@@ -76,7 +78,8 @@ class StreamQueue:
         self._cursors: dict[str, Cursor] = {}
         # Of groups that nobody reads by: what was handed out, and may still be settled.
         self._put_away: list[Cursor] = []
-        self.due_times = DueTimes(house.delays)
+        self.due_times = DueTimes(house.delays, self._on_messages_due, self._wake_at)
+        self._waking: Appointment | None = None
 
     def take(
         self,
@@ -89,15 +92,37 @@ class StreamQueue:
         """Always: a stream that is too long loses its oldest."""
         entry = Entry(message, options or None, not_before=message.not_before)
         if message.not_before is not None:
-            self.log.on_arrival = self._on_arrival
+            self.log.on_commit = self._on_commit
         self.log.pending += 1
         appends.append((self.log, entry))
         return True
 
-    def _on_arrival(self, entries: list[Entry]) -> None:
+    def _on_commit(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.not_before is not None:
                 self.due_times.add(entry.not_before, entry.offset)
+
+    def _on_messages_due(self, offsets: list[int]) -> None:
+        """Gives them back to the groups that have passed over them: what a group has not come to is
+        ready there, and none of it was handed out to anybody."""
+        for cursor in self.log.cursors:
+            for offset in offsets:
+                if offset not in cursor.settled and not cursor.ready.knows(offset, 0):
+                    give_back_offset(cursor, offset)
+
+    def _wake_at(self, when: float) -> None:
+        if self._waking is not None:
+            self._waking.cancel()
+        self._waking = self.house.agenda.at(when, self._wake)
+
+    def _wake(self) -> None:
+        """Lets the groups hand out what is due, whoever noticed that it is."""
+        self._waking = None
+        self.due_times.end_due(self.house.clock())
+        if self.due_times.next_time < inf:
+            self._wake_at(self.due_times.next_time)
+        for cursor in list(self.log.cursors):
+            cursor.pump()
 
     @property
     def first_offset(self) -> int:
@@ -197,6 +222,7 @@ class StreamQueue:
             budget=self.house.budget,
             counters=self.house.counters,
             delays=self.house.delays,
+            due_times=self.due_times,
             journal=self.house.journal if is_kept else None,
             settled=settled,
             queue_id=self.log.queue_id,
@@ -284,8 +310,6 @@ class StreamQueue:
                 self._put_away.append(cursor)
             end_lease(cursor)
             cursor.ready.clear()
-            for entry in cursor.delayed.clear():
-                cursor.release_memory(entry)
             if cursor.journal is not None:
                 self._leases[cursor.group] = cursor.lease_asked
                 self._cursors.pop(cursor.group, None)
@@ -320,6 +344,8 @@ class StreamQueue:
 
     def end_cursors(self, end: Callable[[Cursor], None]) -> None:
         self.due_times.clear()
+        if self._waking is not None:
+            self._waking.cancel()
         for cursor in list(self.log.cursors):
             end(cursor)
 
@@ -335,7 +361,7 @@ class StreamQueue:
         cursor.drop(entry)
 
     def on_delayed(self, cursor: Cursor, when: float) -> None:
-        self.house.agenda.at(when, cursor.pump)
+        """Never: the stream wakes all cursors."""
 
     def on_due(self, cursor: Cursor, when: float) -> None:
         """Never: nobody has to hurry with a stream."""

@@ -12,6 +12,7 @@ from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from tests.support.managers import KINDS, House, bodies, declare
 
 RESTARTS = ["reopen", "crash_and_reopen"]
+FIRST = Position(name="first")
 
 
 def publish(house: House, *delays: float | None, queue: str = "q", priority: int = 0) -> None:
@@ -236,12 +237,50 @@ async def test_a_delayed_message_from_sql_waits_in_the_outbox_for_room(
     assert house.vhost.house.counters.refused_delays == 1
 
 
-async def test_a_group_that_nobody_reads_by_gives_its_delays_back(house: House) -> None:
+@pytest.mark.parametrize("has_filter", [False, True])
+@pytest.mark.parametrize("restart", [None, *RESTARTS])
+async def test_what_is_delayed_in_a_stream_counts_once_and_comes_once_to_each_group(
+    house: House, restart: str | None, has_filter: bool
+) -> None:
+    """At the bound as well: a group keeps nothing of its own, and goes on behind what waits."""
+    accepts = (lambda message: message.body != b"4") if has_filter else None
     await house.stream("s")
-    publish(house, 60.0, 60.0, queue="s")
+    begun, _ = await house.consume("s", group="first", start=FIRST, accepts=accepts)
+    publish(house, 60.0, None, 30.0, None, None, queue="s")
     await house.flushed()
+    if restart is not None:
+        await getattr(house, restart)()
+        begun, _ = await house.consume("s", group="first", start=FIRST, accepts=accepts)
     budget = house.vhost.house.delays
-    _, consumer = await house.consume("s", group="g", start=Position(name="first"))
-    await house.until(lambda: budget.used == 4)  # by the stream, and by the group
-    house.vhost.end_consumer(consumer, None)
-    assert budget.used == 2
+    budget.limit = 2
+    last = [] if has_filter else [b"4"]
+    inboxes = [begun]
+    for group in ("second", None):
+        inbox, _ = await house.consume("s", group=group, start=FIRST, accepts=accepts)
+        inboxes.append(inbox)
+    for inbox in inboxes:
+        assert bodies(await inbox.has(2 + len(last))) == [b"1", b"3", *last]
+    assert (counts(house, "s")[1], budget.used) == (2, 2)
+    await house.later(31)
+    late, _ = await house.consume("s", group="late", start=FIRST, accepts=accepts)
+    assert bodies(await late.has(3 + len(last))) == [b"1", b"2", b"3", *last]
+    for inbox in inboxes:
+        assert bodies(await inbox.has(3 + len(last))) == [b"1", b"3", *last, b"2"]
+    assert budget.used == 1
+    await house.later(31)
+    for inbox in (*inboxes, late):
+        assert bodies(await inbox.has(4 + len(last)))[-1] == b"0"
+    await house.later(31)
+    assert [len(inbox.deliveries) for inbox in (*inboxes, late)] == [4 + len(last)] * 4
+    assert budget.used == 0
+
+
+async def test_a_group_is_not_given_back_what_it_committed_before_it_was_due(house: House) -> None:
+    stream = await house.stream("s")
+    publish(house, 30.0, None, 30.0, queue="s")
+    await house.flushed()
+    inbox, _ = await house.consume("s", group="g", start=FIRST)
+    await inbox.has(1)
+    stream.commit_cursor("g", 1)
+    await house.later(31)
+    assert bodies(await inbox.has(2)) == [b"1", b"2"]

@@ -97,13 +97,16 @@ async def test_a_transaction_with_more_delays_than_fit_is_refused_whole() -> Non
 def test_times_of_a_stream_count_until_they_are_due_dropped_or_gone() -> None:
     now = [0.0]
     budget = DelayBudget(4, clock=lambda: now[0])
-    times = DueTimes(budget)
+    due: list[int] = []
+    times = DueTimes(budget, due.extend, lambda when: None)
     for offset in range(4):
         times.add(10.0 * (offset + 1), offset)
     assert budget.is_full()
     now[0] = 10.0  # the budget asks, though nobody counts the stream
     assert not budget.is_full()
+    assert (due, 0 in times, 1 in times) == ([0], False, True)
     times.forget_below(2)
+    assert 1 not in times
     assert budget.used == 2
     times.clear()
     assert budget.used == 0
