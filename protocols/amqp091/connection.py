@@ -19,7 +19,6 @@ from protocols.amqp091.handshake import OpenVhost, State
 from protocols.amqp091.machine import Command, Machine
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
-from protocols.amqp091.terms import Services
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.read_gate import (
@@ -33,6 +32,7 @@ from protocols.read_gate import (
     UNREAD,
     ReadGate,
 )
+from protocols.services import Services
 from queue_core.access.auth import Peer
 from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.delivery.backpressure import wait_for_room

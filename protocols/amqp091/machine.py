@@ -39,7 +39,7 @@ from protocols.amqp091.publish.open_transactions import OpenTransactions
 from protocols.amqp091.publish.publishing import Targets, publish, publish_run
 from protocols.amqp091.publish.stamp import Stamp
 from protocols.amqp091.settings import Settings
-from protocols.amqp091.terms import ClientFacts, Services, Terms, Tuning
+from protocols.amqp091.terms import ClientFacts, Terms, Tuning
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
 from protocols.amqp091.wire.frames import (
@@ -79,6 +79,7 @@ from protocols.amqp091.wire.methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
+from protocols.services import Services
 from queue_core.access.auth import Identity, Peer
 from queue_core.access.login import Begin, Continue
 from queue_core.delivery.consumer import Delivery

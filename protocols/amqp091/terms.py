@@ -1,13 +1,9 @@
-"""What a connection has agreed on once it is open: made complete, never changed.
-
-Also the ports: what AMQP 0.9.1 asks of the gateway that it runs in.
-"""
+"""What a connection has agreed on once it is open: made complete, never changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import Amqp091Error
@@ -16,26 +12,7 @@ from protocols.amqp091.publish.open_transactions import OpenTransactions
 from protocols.amqp091.settings import Settings
 from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
-from queue_core.memory_account import Memory
 from queue_core.vhost import Vhost
-
-
-class Services(Protocol):
-    """The queue manager, as far as an adapter needs it."""
-
-    @property
-    def auth(self) -> Auth: ...
-
-    @property
-    def memory(self) -> Memory: ...
-
-    async def vhost(self, name: str) -> Vhost:
-        """Raises VhostNotFound."""
-        ...
-
-    def clock(self) -> float:
-        """Seconds since the epoch."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
 from protocols.amqp10.settings import Settings
-from protocols.amqp10.terms import Services
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
@@ -31,6 +30,7 @@ from protocols.read_gate import (
     UNREAD,
     ReadGate,
 )
+from protocols.services import Services
 from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Login
 from queue_core.delivery.backpressure import wait_for_room

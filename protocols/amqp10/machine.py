@@ -53,7 +53,8 @@ from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
 from protocols.amqp10.links.transactions import MAX_COMMAND, Coordinator, CoordinatorLink
 from protocols.amqp10.settings import Settings, product_of
-from protocols.amqp10.terms import Services, Terms
+from protocols.amqp10.terms import Terms
+from protocols.services import Services
 from queue_core.access.auth import Identity, Peer
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError

@@ -16,7 +16,7 @@ from typing import Any, Final
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.mqtt.client import Client
-from protocols.mqtt.context import Broker, Services, broker_of
+from protocols.mqtt.context import Broker, broker_of
 from protocols.mqtt.last_packet import last_words
 from protocols.mqtt.opening.handshake import Accepted, Opening, Refused
 from protocols.mqtt.opening.login import ByMethod, LoginRefused
@@ -33,6 +33,7 @@ from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
 from protocols.mqtt.wire.property_set import PacketType
 from protocols.mqtt.wire.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
+from protocols.services import SessionServices
 from queue_core.access.auth import Identity, Peer
 from queue_core.scheduler import scheduler
 
@@ -81,7 +82,9 @@ class Connection(asyncio.Protocol):
         "out",
     )
 
-    def __init__(self, services: Services | Broker, settings: Settings | None = None) -> None:
+    def __init__(
+        self, services: SessionServices | Broker, settings: Settings | None = None
+    ) -> None:
         if isinstance(services, Broker):
             self._broker = services
         else:

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.publish.fan_out import FanOut
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
-from queue_core.access.auth import Auth
-from queue_core.counters import Counters
-from queue_core.memory_account import Memory
-
-if TYPE_CHECKING:
-    from queue_core.sessions.sessions import Sessions
-    from queue_core.vhost import Vhost
+from protocols.services import SessionServices
 
 log = logging.getLogger(__name__)
-
-
-class Services(Protocol):
-    """What this adapter needs of the queue manager."""
-
-    @property
-    def auth(self) -> Auth: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def counters(self) -> Counters: ...
-    @property
-    def clock(self) -> Callable[[], float]: ...
-    @property
-    def memory(self) -> Memory: ...
-
-    async def vhost(self, name: str) -> Vhost: ...
 
 
 class Closable(Protocol):
@@ -49,7 +26,7 @@ class Closable(Protocol):
 class Broker:
     """`start` it before the first connection; `stop` it after the last."""
 
-    def __init__(self, services: Services, settings: Settings | None = None) -> None:
+    def __init__(self, services: SessionServices, settings: Settings | None = None) -> None:
         self.services = services
         self.settings = settings or Settings()
         self.counters = MqttCounters()
@@ -85,10 +62,10 @@ class Broker:
             log.error("background work of MQTT failed", exc_info=task.exception())
 
 
-_brokers: WeakKeyDictionary[Services, Broker] = WeakKeyDictionary()
+_brokers: WeakKeyDictionary[SessionServices, Broker] = WeakKeyDictionary()
 
 
-def broker_of(services: Services, settings: Settings) -> Broker:
+def broker_of(services: SessionServices, settings: Settings) -> Broker:
     """One broker for all connections on the same services."""
     broker = _brokers.get(services)
     if broker is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from protocols.farewell import part
 from protocols.mqtt.connection import Connection as MqttConnection
-from protocols.mqtt.context import Broker, Services, broker_of
+from protocols.mqtt.context import Broker, broker_of
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.websocket_codec import (
     MAX_REQUEST,
@@ -27,6 +27,7 @@ from protocols.mqtt.wire.websocket_codec import (
     packet_frames,
 )
 from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
+from protocols.services import SessionServices
 from queue_core.access.auth import Peer
 from queue_core.scheduler import scheduler
 
@@ -40,7 +41,9 @@ MOST_EARLY_FRAMES: Final = 64  # that carry nothing, of a client that has not lo
 class Connection(asyncio.Protocol):
     """One connection, from its upgrade request on."""
 
-    def __init__(self, services: Services | Broker, settings: Settings | None = None) -> None:
+    def __init__(
+        self, services: SessionServices | Broker, settings: Settings | None = None
+    ) -> None:
         if isinstance(services, Broker):
             self._broker = services
         else:
