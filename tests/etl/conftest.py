@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_etl.runtime import local_session
-from tests.store.conftest import db, house, migrated_template, migrated_url
+from tests.support.migrated_databases import db, house, migrated_template, migrated_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

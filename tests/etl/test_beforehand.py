@@ -12,8 +12,8 @@ import pytest
 import spark_etl.__main__ as command
 from spark_etl.errors import SomeFailedError
 from spark_etl.export import ExportSettings, export, read_export
-from tests.store.logins import a_login
-from tests.store.seed import append, make_queue, make_segment
+from tests.support.logins import a_login
+from tests.support.seed import append, make_queue, make_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

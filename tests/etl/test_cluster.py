@@ -17,9 +17,9 @@ import pytest
 from spark_etl.export import read_export
 from spark_etl.jdbc_driver import find_jdbc_jar
 from tests.etl.spark_cluster import BIN, running_cluster, spark_environment
-from tests.etl.standby import free_port
 from tests.support.gateway_process import ROOT
 from tests.support.managers import House
+from tests.support.standby import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

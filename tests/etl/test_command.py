@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from spark_etl.__main__ import main
-from tests.gateway.operator import ready, wait_until
 from tests.support.gateway_process import COMMAND, GatewayProcess, clean_environment
+from tests.support.operator import ready, wait_until
 from tests.support.postgres import execute
 
 

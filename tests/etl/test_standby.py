@@ -21,9 +21,9 @@ from spark_etl.replay import ReplaySettings, replay
 from spark_etl.snapshot import held_snapshot
 from spark_etl.sources import StreamSource
 from spark_etl.stats import read_stats
-from tests.etl.standby import Standby, running_standby
 from tests.support.managers import House
 from tests.support.postgres import execute, fetch_value
+from tests.support.standby import Standby, running_standby
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

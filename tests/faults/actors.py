@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final
 
-from tests.faults.health import until_empty
 from tests.faults.history import History, Violation, check
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import until_empty
 
 AGAIN: Final = 0.2  # seconds before a client tries to connect again
 STOP_SECONDS: Final = 10

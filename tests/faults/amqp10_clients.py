@@ -17,7 +17,7 @@ from protocols.amqp10.wire.sections import split, value_of
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, decode
 from tests.faults.actors import Actor
 from tests.faults.history import Confirmed, Delivered, Ended, History, Name, Sent, Settled
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     ATTACH,
     BEGIN,
     CLOSE,

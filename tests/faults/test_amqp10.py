@@ -6,10 +6,10 @@ from __future__ import annotations
 from tests.faults.actors import acting, assert_promises_hold, drained
 from tests.faults.amqp10_clients import Amqp10Consumer, Amqp10Publisher
 from tests.faults.crashes import crash, rounds
-from tests.faults.health import until_ready
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import until_ready
 
 
 def port_of(gateway: GatewayProcess) -> int:

@@ -16,11 +16,11 @@ import pytest
 from tests.faults.actors import Actor, acting, assert_promises_hold, drained
 from tests.faults.amqp_clients import AmqpConsumer, AmqpEcho, AmqpPublisher
 from tests.faults.crashes import crash
-from tests.faults.health import readiness, until_ready
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.faults.wire import Direction, Wire, wire_to
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import readiness, until_ready
 
 
 class Scene:

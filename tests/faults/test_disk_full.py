@@ -10,10 +10,10 @@ import pytest
 
 from tests.faults.actors import acting, assert_promises_hold, drained
 from tests.faults.amqp_clients import AmqpConsumer, AmqpEcho, AmqpPublisher
-from tests.faults.health import readiness, until_ready
 from tests.faults.history import History
 from tests.faults.small_disk import SmallDisk, small_disk
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import readiness, until_ready
 
 POSTGRES = {"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "48MB"}
 

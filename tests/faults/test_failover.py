@@ -19,10 +19,10 @@ import pika.exceptions
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.etl.standby import Standby, running_standby
 from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
 from tests.support.postgres import execute, fetch_value
+from tests.support.standby import Standby, running_standby
 
 PATIENCE = 60.0
 WORD = "not-guessed-at-once"

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pika
 import pytest
 
-from tests.gateway.operator import wait_until
 from tests.support.gateway_process import GatewayProcess, running
+from tests.support.operator import wait_until
 
 MIB: Final = 1024 * 1024
 PATIENCE: Final = 30.0

@@ -11,11 +11,11 @@ import pytest
 from queue_core.store.ownership import Owner
 from tests.faults.actors import acting, assert_promises_hold, drained
 from tests.faults.amqp_clients import AmqpConsumer, AmqpPublisher
-from tests.faults.health import until_ready
 from tests.faults.history import Calm, Fault, History
 from tests.faults.server import Server
 from tests.faults.wire import wire_to
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import until_ready
 
 
 @pytest.fixture

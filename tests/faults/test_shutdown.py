@@ -6,10 +6,10 @@ import asyncio
 
 from tests.faults.actors import acting, assert_promises_hold, drained
 from tests.faults.amqp_clients import AmqpConsumer, AmqpPublisher
-from tests.faults.health import until_said
 from tests.faults.history import Calm, Delivered, Fault, History
 from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import until_said
 
 
 async def test_sigterm_under_load_ends_well_and_loses_nothing(

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from queue_core.store.operator.migration import expected_version
-from tests.gateway.operator import answer, ready, refusal, wait_until
 from tests.support.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
+from tests.support.operator import answer, ready, refusal, wait_until
 from tests.support.postgres import execute, fetch_value
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator.migration import downgrade, known_versions, upgrade
-from tests.gateway.operator import refusal
-from tests.store.logins import a_login
 from tests.support.gateway_process import GatewayProcess, howdah, running
+from tests.support.logins import a_login
+from tests.support.operator import refusal
 from tests.support.postgres import execute
 
 COMMANDS = (["queue", "list"], ["publish", "a", "b"], ["user", "list"], ["vhost", "list"])

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.postgres.server import EmbeddedPostgres
-from tests.gateway.operator import get, wait_until
 from tests.support.gateway_process import GatewayProcess, running
+from tests.support.operator import get, wait_until
 
 
 def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]:

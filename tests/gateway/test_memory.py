@@ -17,10 +17,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocols.mqtt.wire.websocket_codec import masked
-from tests.gateway.operator import get, wait_until
-from tests.interop.amqp10_client import Connections, data
-from tests.protocol.amqp10.wire import Wire, transfer
+from tests.support.amqp10_client import Connections, data
+from tests.support.amqp10_wire import Wire, transfer
 from tests.support.gateway_process import GatewayProcess, running
+from tests.support.operator import get, wait_until
 
 KIB, MIB = 1024, 1024 * 1024
 PATIENCE: Final = 30.0

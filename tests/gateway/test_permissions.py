@@ -7,8 +7,8 @@ import json
 import os
 import signal
 
-from tests.gateway.operator import answer, get, refusal, wait_until
 from tests.support.gateway_process import GatewayProcess
+from tests.support.operator import answer, get, refusal, wait_until
 
 
 def publish(gateway: GatewayProcess, user: str, password: str, topic: str) -> tuple[int, str]:

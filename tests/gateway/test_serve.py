@@ -15,8 +15,8 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from tests import certificates
-from tests.gateway.operator import wait_until
 from tests.support.gateway_process import GatewayProcess, howdah, running
+from tests.support.operator import wait_until
 from tests.support.postgres import database_of, execute, fetch_value
 
 NOWHERE = "postgresql://user:secret@127.0.0.1:1/db"

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
-from tests.gateway.operator import answer, ready, wait_until
 from tests.support.gateway_process import GatewayProcess
+from tests.support.operator import answer, ready, wait_until
 from tests.support.postgres import execute, fetch_value
 
 # Everything is costly, and what was compiled is in the server's log.

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.gateway.operator import answer, ready, refusal, wait_until
 from tests.support.gateway_process import COMMAND, ROOT, GatewayProcess, clean_environment
+from tests.support.operator import answer, ready, refusal, wait_until
 
 
 def mqtt(gateway: GatewayProcess) -> list[str]:

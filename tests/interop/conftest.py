@@ -13,7 +13,7 @@ import pytest
 from queue_core.access.passwords import hash_password
 from queue_core.access.scram import Verifier
 from tests import certificates
-from tests.interop.amqp10_client import Connections
+from tests.support.amqp10_client import Connections
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.postgres import execute
 

@@ -10,8 +10,8 @@ import aiormq
 import pytest
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from tests.support.amqp091_names import fresh
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.signals import setup_logging
 
-from tests.support.amqp091_names import fresh
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 kombu: Any = importlib.import_module("kombu")  # as good as untyped
 

@@ -8,8 +8,8 @@ import aiormq
 import pytest
 from aiormq.abc import AbstractChannel, AbstractConnection, FieldValue
 
-from tests.support.amqp091_names import fresh
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 PASSWORD = "correct horse"
 TOPICS = r"^sensors\."

@@ -12,7 +12,8 @@ import pytest
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.amqp091_pika import get_until, take
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, fresh
+from tests.support.mqtt_raw_client import Mqtt
+from tests.support.names import fresh
 
 HELD = 4000  # ms
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from tests.interop.node_clients import run_script
-from tests.support.amqp091_names import fresh
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 SECONDS = 60
 

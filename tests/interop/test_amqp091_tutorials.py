@@ -13,8 +13,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.amqp091_pika import Connect, connections, get_until, take
-from tests.support.amqp091_names import fresh
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.interop.amqp10_client import (
+from tests.support.amqp10_client import (
     EVERY_TYPE,
     PATIENCE,
     BlockingConnection,
@@ -30,7 +30,6 @@ from tests.interop.amqp10_client import (
     content,
     data,
     filters_of,
-    fresh,
     nothing_comes,
     proton,
     reactor,
@@ -38,6 +37,7 @@ from tests.interop.amqp10_client import (
     ulong,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 # --- bodies and types
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from tests.interop.relay import Relay
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 pyamqp: Any = pytest.importorskip(
     "azure.servicebus._pyamqp", reason="azure-servicebus is not installed"
@@ -22,10 +22,6 @@ messages: Any = pytest.importorskip("azure.servicebus._pyamqp.message")
 authentication: Any = pytest.importorskip("azure.servicebus._pyamqp.authentication")
 
 SECONDS = 20.0
-
-
-def fresh() -> str:
-    return f"azure-{uuid4().hex[:12]}"
 
 
 def options() -> dict[str, Any]:
@@ -99,7 +95,7 @@ def receiving(port: int, queue: str, credit: int, **more: Any) -> Iterator[Recei
 
 
 def test_azure_sends_and_receives(shared_gateway: GatewayProcess) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     send(port, queue, b"0", b"1")
     with receiving(port, queue, 4) as receiver:
         receiver.until(lambda: len(receiver.got) == 2)
@@ -110,7 +106,7 @@ def test_azure_sends_and_receives(shared_gateway: GatewayProcess) -> None:
 
 
 def test_azure_settles_in_every_way(shared_gateway: GatewayProcess) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     send(port, queue, b"0", b"1", b"2", b"3", b"4")
     ways = (
         outcomes.Accepted(),
@@ -135,7 +131,7 @@ def test_azure_settles_in_every_way(shared_gateway: GatewayProcess) -> None:
 def test_azure_waits_for_the_outcome_that_it_asked_for(
     shared_gateway: GatewayProcess, name: str
 ) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     send(port, queue, b"x")
     second = constants.ReceiverSettleMode.Second
     with receiving(port, queue, 1, receive_settle_mode=second) as receiver:
@@ -147,7 +143,7 @@ def test_azure_waits_for_the_outcome_that_it_asked_for(
 def test_azure_gets_what_its_credit_allows_and_the_rest_by_draining(
     shared_gateway: GatewayProcess,
 ) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     send(port, queue, *(str(number).encode() for number in range(5)))
     with receiving(port, queue, 2) as receiver:
         receiver.until(lambda: len(receiver.got) == 2)
@@ -171,7 +167,7 @@ def test_azure_gets_what_its_credit_allows_and_the_rest_by_draining(
 
 
 def test_azure_sends_and_receives_a_mebibyte(shared_gateway: GatewayProcess) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     body = bytes(number * 31 % 251 for number in range(1 << 16)) * 16
     send(port, queue, body)
     with receiving(port, queue, 1, max_message_size=2 << 20) as receiver:
@@ -180,7 +176,7 @@ def test_azure_sends_and_receives_a_mebibyte(shared_gateway: GatewayProcess) -> 
 
 
 def test_azure_has_a_thousand_links_on_one_connection(shared_gateway: GatewayProcess) -> None:
-    port, queue = shared_gateway.ports["amqp"], fresh()
+    port, queue = shared_gateway.ports["amqp"], fresh("azure")
     send(port, queue, b"x")
     client = pyamqp.SendClient(f"127.0.0.1:{port}", f"/queues/{queue}", **options())
     with client:
@@ -217,7 +213,7 @@ def test_azure_has_a_thousand_links_on_one_connection(shared_gateway: GatewayPro
 def test_azure_comes_back_after_a_cut_and_finds_what_it_had(
     shared_gateway: GatewayProcess,
 ) -> None:
-    queue = fresh()
+    queue = fresh("azure")
     with Relay(shared_gateway.ports["amqp"]) as relay:
         send(relay.port, queue, b"kept")
         with receiving(relay.port, queue, 1) as receiver:

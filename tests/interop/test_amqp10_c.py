@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from tests.interop.relay import Relay, run_over
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 SOURCE = Path(__file__).with_name("c") / "client.c"
 HEADER = Path("/usr/include/proton/connection_driver.h")
@@ -34,7 +34,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, gateway: GatewayProcess, what: str, *more: str) -> list[str]:
-    address = f"queue://c-{uuid4().hex[:12]}"
+    address = fresh("queue://c")
     done = subprocess.run(
         [program, what, str(gateway.ports["amqp"]), address, *more],
         capture_output=True,
@@ -80,7 +80,7 @@ def test_c_comes_back_after_a_cut_and_finds_what_it_had(
     program: Path, shared_gateway: GatewayProcess
 ) -> None:
     with Relay(shared_gateway.ports["amqp"]) as relay:
-        address = f"queue://c-{uuid4().hex[:12]}"
+        address = fresh("queue://c")
         command = [str(program), "reconnect", str(relay.port), address]
         lines = run_over(relay, command)
     assert lines == ["again: kept 0 1", "after: after"]

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.interop import test_amqp10_azure as azure
-from tests.interop.amqp10_client import Connections, content, data, fresh
 from tests.interop.node_clients import SOURCES, installed
 from tests.interop.test_amqp10_c import program
-from tests.interop.test_amqp10_reactive import Large, run
+from tests.interop.test_amqp10_reactive import Large
+from tests.support.amqp10_client import Connections, content, data
+from tests.support.amqp10_reactor import run
 from tests.support.gateway_process import GatewayProcess, running
+from tests.support.names import fresh
 
 __all__ = ["program"]  # a fixture
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.amqp10_client import (
+from tests.support.amqp10_client import (
     Connections,
     Delivery,
     LinkDetached,
@@ -18,12 +18,12 @@ from tests.interop.amqp10_client import (
     content,
     cut,
     data,
-    fresh,
     nothing_comes,
     nothing_is_on_its_way,
     reactor,
     symbol,
 )
+from tests.support.names import fresh
 
 # --- sending
 

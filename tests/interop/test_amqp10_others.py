@@ -13,8 +13,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as MqttProperties
 
-from tests.interop.amqp10_client import Connections, Message, content, data, fresh, symbol
+from tests.support.amqp10_client import Connections, Message, content, data, symbol
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 
 def get(channel: Any, queue: str) -> tuple[Any, bytes]:

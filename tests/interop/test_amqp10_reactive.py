@@ -8,60 +8,21 @@ from typing import Any
 import pika
 import pytest
 
-from tests.interop.amqp10_client import (
+from tests.interop.relay import Relay
+from tests.support.amqp10_client import (
     PATIENCE,
     Connections,
     Delivery,
     Message,
     content,
     data,
-    fresh,
     nothing_comes,
     proton,
     reactor,
 )
-from tests.interop.relay import Relay
+from tests.support.amqp10_reactor import Client, run
 from tests.support.gateway_process import GatewayProcess
-
-handlers: Any = __import__("proton.handlers", fromlist=["x"])
-
-
-def run(handler: Any) -> None:
-    """Until the handler has closed its connection."""
-    container = reactor.Container(handler)
-    thread = threading.Thread(target=container.run, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), "the client did not come to its end"
-    if getattr(handler, "failure", None):
-        raise AssertionError(handler.failure)
-
-
-class Client(handlers.MessagingHandler, handlers.TransactionHandler):  # type: ignore[misc]
-    """Connects, and remembers what went wrong."""
-
-    def __init__(self, gateway: GatewayProcess, **options: Any) -> None:
-        super().__init__(**options)
-        self.url = f"amqp://guest:guest@127.0.0.1:{gateway.ports['amqp']}"
-        self.failure = ""
-        self.connection: Any = None
-
-    def on_start(self, event: Any) -> None:
-        self.container = event.container
-        self.connection = event.container.connect(self.url, allowed_mechs="PLAIN", reconnect=False)
-        self.begin(event)
-
-    def begin(self, event: Any) -> None:
-        """What the test wants first."""
-
-    def on_transport_error(self, event: Any) -> None:
-        self.failure = str(event.transport.condition)
-        super().on_transport_error(event)
-
-    def on_link_error(self, event: Any) -> None:
-        self.failure = str(event.link.remote_condition)
-        self.connection.close()
-
+from tests.support.names import fresh
 
 # --- transactions
 

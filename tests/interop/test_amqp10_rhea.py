@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from uuid import uuid4
 
 from tests.interop.node_clients import SOURCES, installed, run_script
 from tests.interop.relay import Relay, run_over
 from tests.support.gateway_process import GatewayProcess
-
-
-def fresh() -> str:
-    return f"rhea-{uuid4().hex[:12]}"
+from tests.support.names import fresh
 
 
 def test_rhea_sees_outcomes_credit_drain_dynamic_nodes_and_errors(
     shared_gateway: GatewayProcess,
 ) -> None:
-    ran = run_script("rhea.js", str(shared_gateway.ports["amqp"]), fresh())
+    ran = run_script("rhea.js", str(shared_gateway.ports["amqp"]), fresh("rhea"))
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "product": "Howdah",
@@ -33,7 +29,7 @@ def test_rhea_sees_outcomes_credit_drain_dynamic_nodes_and_errors(
 
 
 def lines_of(gateway: GatewayProcess, what: str) -> list[str]:
-    ran = run_script("rhea_links.js", what, str(gateway.ports["amqp"]), fresh())
+    ran = run_script("rhea_links.js", what, str(gateway.ports["amqp"]), fresh("rhea"))
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
 
@@ -52,6 +48,6 @@ def test_rhea_comes_back_by_itself_and_finds_what_it_had(shared_gateway: Gateway
     home = installed()
     shutil.copy(SOURCES / "rhea_links.js", home)
     with Relay(shared_gateway.ports["amqp"]) as relay:
-        command = ["node", "rhea_links.js", "reconnect", str(relay.port), fresh()]
+        command = ["node", "rhea_links.js", "reconnect", str(relay.port), fresh("rhea")]
         lines = run_over(relay, command, home)
     assert lines == ["again: kept false 1", "after: after"]

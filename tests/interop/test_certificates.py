@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import aiormq
 import paho.mqtt.client as paho
@@ -19,8 +18,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from yarl import URL
 
 from tests import certificates
-from tests.interop.amqp10_client import BlockingConnection, Message, proton, trusting
+from tests.support.amqp10_client import BlockingConnection, Message, proton, trusting
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 DEVICE = (certificates.CLIENT, certificates.CLIENT_KEY)  # CN device-7, who is a user
 STRANGER = (certificates.STRANGER, certificates.STRANGER_KEY)  # whom no authority has signed
@@ -34,10 +34,6 @@ def context(pair: Pair | None = None) -> ssl.SSLContext:
     if pair is not None:
         made.load_cert_chain(*pair)
     return made
-
-
-def fresh(word: str) -> str:
-    return f"{word}-{uuid4().hex[:8]}"
 
 
 # --- AMQP 0.9.1

@@ -11,11 +11,11 @@ import gmqtt
 import pika
 from proton import reactor
 
-from tests.gateway.operator import answer, wait_until
 from tests.interop.amqp091_pika import connections, take
-from tests.interop.amqp10_client import Connections
-from tests.support.amqp091_names import fresh
+from tests.support.amqp10_client import Connections
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
+from tests.support.operator import answer, wait_until
 from tests.support.postgres import fetch_value
 
 

@@ -9,9 +9,9 @@ import asyncpg
 import pika
 import pytest
 
-from tests.gateway.operator import answer, get, wait_until
 from tests.interop.amqp091_pika import connections
 from tests.support.gateway_process import GatewayProcess
+from tests.support.operator import answer, get, wait_until
 
 HOUR = 3_600_000  # ms
 COUNTED = ("ready", "delayed", "in_flight")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 SOURCE = Path(__file__).with_name("c") / "paho_websocket.c"
 HEADER = Path("/usr/include/MQTTAsync.h")
@@ -37,7 +37,7 @@ def test_paho_c_gets_every_acknowledgement_and_message_over_websocket(
     program: Path, shared_gateway: GatewayProcess, qos: int
 ) -> None:
     """It reads one packet of a frame, so those behind it wait for ever."""
-    name = f"paho-{uuid4().hex[:12]}"
+    name = fresh("paho")
     address = f"ws://127.0.0.1:{shared_gateway.ports['mqtt_ws']}/mqtt"
     done = subprocess.run(
         [program, address, name, f"t/{name}", str(MESSAGES), str(qos)],

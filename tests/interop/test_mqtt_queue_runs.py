@@ -16,7 +16,7 @@ from paho.mqtt.properties import Properties
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_names import fresh
+from tests.support.names import fresh
 
 SECONDS = 30.0
 COUNT = 600

@@ -11,8 +11,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from protocols.mqtt.wire.packets import PingReq, PingResp, Publish
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_names import fresh
 from tests.support.mqtt_raw_client import Mqtt
+from tests.support.names import fresh
 
 P = PropertySet
 

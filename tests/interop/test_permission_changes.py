@@ -26,18 +26,18 @@ from protocols.mqtt.wire.packets import (
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from queue_core.access.passwords import hash_password
 from queue_core.store.tables.rights_changes import Confirmation, confirmed_on
-from tests.interop.amqp10_client import (
+from tests.support.amqp10_client import (
     BlockingConnection,
     ConnectionClosed,
     LinkDetached,
     Message,
     SendException,
-    fresh,
     proton,
     reactor,
 )
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
+from tests.support.names import fresh
 
 PASSWORD, HASH = "secret", hash_password("secret")
 SECONDS = 30.0

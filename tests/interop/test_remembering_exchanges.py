@@ -15,9 +15,9 @@ from paho.mqtt.properties import Properties as MqttProperties
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.amqp091_pika import connections, take
-from tests.interop.amqp10_client import Connections, Delivery, data
-from tests.support.amqp091_names import fresh
+from tests.support.amqp10_client import Connections, Delivery, data
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 DURABLE = 2
 KEY = "x-deduplication-header"

@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from uuid import uuid4
 
 import aiormq
 import gmqtt
@@ -22,24 +21,21 @@ from gmqtt.mqtt.constants import MQTTv50, MQTTv311
 from yarl import URL
 
 from tests import certificates
-from tests.interop.amqp10_client import (
+from tests.interop.conftest import PASSWORD, SECOND_VHOST, TENANT
+from tests.support.amqp10_client import (
     BlockingConnection,
     Message,
     nothing_comes,
     proton,
     trusting,
 )
-from tests.interop.conftest import PASSWORD, SECOND_VHOST, TENANT
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 SECONDS = 15.0
 GUEST = ("guest", "guest")
 LODGER = (TENANT, PASSWORD)
 Login = tuple[str, str]
-
-
-def fresh(word: str) -> str:
-    return f"{word}-{uuid4().hex[:8]}"
 
 
 # --- AMQP 0.9.1: connection.open

@@ -30,7 +30,7 @@ from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Connect, Disconnect, PingReq, Publish, Version
 from protocols.mqtt.wire.reasons import ReasonCode
 from tests import certificates
-from tests.protocol.amqp10.wire import Wire
+from tests.support.amqp10_wire import Wire
 from tests.support.fake_transport import Transport as FakeTransport
 from tests.support.fake_transport import turns
 from tests.support.gateway_process import GatewayProcess

@@ -21,8 +21,8 @@ from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Connect, Publish
-from tests.faults.health import until_said
 from tests.support.gateway_process import GatewayProcess
+from tests.support.health import until_said
 
 MQTT = encode(Connect("nameless"), 5) + encode(Publish("nameless/was/here", b"x"), 5)
 UPGRADE = (

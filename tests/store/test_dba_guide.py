@@ -8,8 +8,8 @@ from pathlib import Path
 import asyncpg
 
 from migrations.statements import split
-from tests.store.seed import append, change, death, make_queue, make_segment
 from tests.support.postgres import on_stock_too
+from tests.support.seed import append, change, death, make_queue, make_segment
 
 pytestmark = on_stock_too
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from tests.store.seed import append, make_queue, make_segment, settle
 from tests.support.postgres import on_stock_too
+from tests.support.seed import append, make_queue, make_segment, settle
 
 pytestmark = on_stock_too
 

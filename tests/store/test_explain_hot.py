@@ -15,7 +15,7 @@ from queue_core.store.read.reader import (
     time_statement,
 )
 from queue_core.store.read.recovery import spans_statement
-from tests.store import seed
+from tests.support import seed
 
 ROWS = 20_000
 QUEUES = 5

@@ -13,9 +13,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.store.seed import make_queue, make_segment, settle
 from tests.support.managers import House
 from tests.support.postgres import on_stock_too
+from tests.support.seed import make_queue, make_segment, settle
 
 pytestmark = on_stock_too
 

@@ -10,9 +10,9 @@ import pytest
 
 from queue_core.store.operator import diagnosis, preflight
 from queue_core.store.operator.findings import Level
-from tests.store.logins import a_login, logged_in
-from tests.store.seed import append, make_queue, make_segment
+from tests.support.logins import a_login, logged_in
 from tests.support.managers import House, bodies
+from tests.support.seed import append, make_queue, make_segment
 
 
 @pytest.fixture

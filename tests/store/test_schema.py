@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from queue_core.store.schema import JOURNAL_TABLES, LOG_TABLES, is_leaf, metadata
-from tests.store.seed import append, make_queue, make_segment
+from tests.support.seed import append, make_queue, make_segment
 
 _WITHOUT_COMMENT = """
 SELECT format('relation %s', c.relname) FROM pg_class c

@@ -12,8 +12,8 @@ import pytest
 from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Level
 from queue_core.store.operator.operations import connect
-from tests.store.logins import a_login
-from tests.store.seed import make_segment
+from tests.support.logins import a_login
+from tests.support.seed import make_segment
 
 _OURS = ("howdah_operator",)
 

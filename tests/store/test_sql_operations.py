@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from queue_core.routing.topics import filter_tokens, pattern_tokens
-from tests.store.seed import append, change, death, make_queue, make_segment, settle
 from tests.support.postgres import on_stock_too
+from tests.support.seed import append, change, death, make_queue, make_segment, settle
 
 pytestmark = on_stock_too
 

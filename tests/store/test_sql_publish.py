@@ -15,8 +15,8 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.routing.topics import dotted, slashed
-from tests.store.seed import make_queue
 from tests.support.postgres import execute
+from tests.support.seed import make_queue
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 from queue_core.store.operator import preflight
 from queue_core.store.operator.operations import OperationError, Operations
 from queue_core.store.schema import is_leaf
-from tests.store.logins import logged_in
-from tests.store.seed import append, change, death, make_queue, make_segment
+from tests.support.logins import logged_in
+from tests.support.seed import append, change, death, make_queue, make_segment
 
 LOSS_TABLES = ("loss", "log_end", "ownership", "commit_mark")
 ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")

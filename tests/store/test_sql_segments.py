@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from queue_core.store.schema import JOURNAL_TABLES, LOG_TABLES
-from tests.store.seed import append, make_queue, make_segment, settle
+from tests.support.seed import append, make_queue, make_segment, settle
 
 _LEAVES = """
 SELECT i.inhrelid::regclass::text FROM pg_inherits i WHERE i.inhparent = $1::text::regclass

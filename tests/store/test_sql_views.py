@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from queue_core.message.message import Death, count_death
-from tests.store.seed import append, change, death, make_queue, make_segment, settle
 from tests.support.postgres import on_stock_too
+from tests.support.seed import append, change, death, make_queue, make_segment, settle
 
 pytestmark = on_stock_too
 

@@ -29,16 +29,11 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
+from tests.support.names import fresh
 
 PATIENCE = 10.0
 LIMIT = 64 * 1024 * 1024
-_numbers = itertools.count(1)
 P = TypeVar("P", bound=Packet)
-
-
-def fresh(word: str = "client") -> str:
-    """A name of the test's own: the gateway is shared."""
-    return f"{word}-{next(_numbers)}"
 
 
 class RawClient:

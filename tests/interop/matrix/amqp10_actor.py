@@ -7,15 +7,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from tests.interop.amqp10_client import (
-    BlockingConnection,
-    Delivery,
-    Filter,
-    Message,
-    cut,
-    proton,
-    symbol,
-)
 from tests.interop.matrix.letters import (
     ALL,
     PATIENCE,
@@ -27,6 +18,15 @@ from tests.interop.matrix.letters import (
     Received,
     Verdict,
     told,
+)
+from tests.support.amqp10_client import (
+    BlockingConnection,
+    Delivery,
+    Filter,
+    Message,
+    cut,
+    proton,
+    symbol,
 )
 from tests.support.gateway_process import GatewayProcess
 

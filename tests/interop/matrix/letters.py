@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, TypeVar
-from uuid import uuid4
 
 from tests.support.gateway_process import GatewayProcess
 
@@ -160,8 +159,3 @@ class Cast:
 def cast_of(gateway: GatewayProcess) -> Iterator[Cast]:
     with ExitStack() as stack:
         yield Cast(gateway, stack)
-
-
-def fresh(word: str) -> str:
-    """Names of a test's own: the gateway is shared."""
-    return f"{word}-{uuid4().hex[:10]}"

@@ -25,10 +25,10 @@ from tests.interop.matrix.letters import (
     Place,
     Received,
     Verdict,
-    fresh,
     told,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 NAMED = {  # fields that travel as user properties
     "content_encoding": "content-encoding",

@@ -11,18 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import gmqtt
 
-from tests.interop.matrix.letters import (
-    PATIENCE,
-    PREFETCH,
-    Actor,
-    Letter,
-    Place,
-    Received,
-    Verdict,
-    fresh,
-)
+from tests.interop.matrix.letters import PATIENCE, PREFETCH, Actor, Letter, Place, Received, Verdict
 from tests.interop.matrix.mqtt_actor import address
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 T = TypeVar("T")
 REASONS = {Verdict.ACCEPT: 0x00, Verdict.RELEASE: 0x83, Verdict.REJECT: 0x99}

@@ -19,10 +19,10 @@ from tests.interop.matrix.letters import (
     Place,
     Received,
     Verdict,
-    fresh,
     told,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 PUBLISH = """
 SELECT howdah.publish(

@@ -14,10 +14,11 @@ import pytest
 
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
-from tests.interop.matrix.letters import Actor, Cast, Letter, Place, Verdict, fresh
+from tests.interop.matrix.letters import Actor, Cast, Letter, Place, Verdict
 from tests.interop.matrix.mqtt_actor import Mqtt5, Mqtt311
 from tests.interop.matrix.sql_actor import Sql
 from tests.support.gateway_process import ROOT, GatewayProcess
+from tests.support.names import fresh
 
 WORKERS: dict[str, type[Actor]] = {"mqtt": Mqtt5, "amqp0.9.1": Amqp091, "amqp1.0": Amqp10}
 SHARE = 5  # what the victim gets into its hands

@@ -13,11 +13,12 @@ import pika
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from tests.interop.amqp10_client import Message
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
-from tests.interop.matrix.letters import PATIENCE, Actor, Cast, Kind, Place, fresh
+from tests.interop.matrix.letters import PATIENCE, Actor, Cast, Kind, Place
 from tests.interop.matrix.mqtt_actor import Mqtt5, Properties
+from tests.support.amqp10_client import Message
+from tests.support.names import fresh
 
 A = TypeVar("A", bound=Actor)
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
-from tests.interop.matrix.letters import Actor, Cast, Kind, Letter, Place, Verdict, fresh
+from tests.interop.matrix.letters import Actor, Cast, Kind, Letter, Place, Verdict
 from tests.interop.matrix.mqtt_actor import Mqtt5, Mqtt311
 from tests.interop.matrix.sql_actor import Sql
+from tests.support.names import fresh
 
 Subscribe = Callable[[Cast, str, str], Actor]
 

@@ -17,7 +17,7 @@ from protocols.mqtt.wire.packets import Disconnect, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
-from tests.support.mqtt_names import fresh
+from tests.support.names import fresh
 
 NAMES: Final = {
     "payload_format": "payload_format_id",

@@ -7,7 +7,7 @@ from protocols.mqtt.wire.packets import Publish, Version, Will
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.interop.mqtt.plans import Plan
 from tests.interop.mqtt.proving import Case, does
-from tests.support.mqtt_names import fresh
+from tests.support.names import fresh
 
 QOS = (0, 1, 2)
 

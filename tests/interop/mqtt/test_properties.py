@@ -26,7 +26,7 @@ from tests.support.limited_gateway import (
     RECEIVE_MAXIMUM,
     SESSION_EXPIRY,
 )
-from tests.support.mqtt_names import fresh
+from tests.support.names import fresh
 from tests.support.postgres import fetch_value
 
 P = PacketType

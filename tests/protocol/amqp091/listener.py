@@ -17,8 +17,8 @@ from protocols.amqp091.wire.methods import (
     ConnectionTuneOk,
     Method,
 )
+from tests.support.amqp091_conversation import anns_gateway
 from tests.support.fake_services import FakeServices
-from tests.unit.protocols.amqp091.conversation import anns_gateway
 
 CAPABLE = {"capabilities": {"connection.blocked": True, "authentication_failure_close": True}}
 SECONDS = 10.0

@@ -35,7 +35,7 @@ from protocols.amqp091.wire.methods import (
 from protocols.read_gate import UNREAD
 from queue_core.delivery.consumer import Consumer
 from tests.protocol.amqp091.listener import Client, Listener, listening
-from tests.unit.protocols.amqp091.conversation import published
+from tests.support.amqp091_conversation import published
 
 
 async def test_a_client_that_does_not_open_in_time_is_cut_off() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from uuid import uuid4
 
 import pytest
 
 from tests.protocol.amqp10.test_frames import flow
-from tests.protocol.amqp10.wire import DISPOSITION, TRANSFER, Wire, transfer
+from tests.support.amqp10_wire import DISPOSITION, TRANSFER, Wire, transfer
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 # Every constructor of the standard's type system, with a value [1.6].
 ENCODINGS = {
@@ -110,7 +110,7 @@ def wire(shared_gateway: GatewayProcess) -> Iterator[Wire]:
     made = Wire(shared_gateway)
     made.open()
     made.begin()
-    queue = f"queue://bytes-{uuid4().hex[:12]}"
+    queue = fresh("queue://bytes")
     made.attach_sender(queue, 0)
     made.attach_receiver(queue, 1)
     made.send(flow(1, 1000))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     ATTACH,
     BEGIN,
     CLOSE,
@@ -26,12 +25,9 @@ from tests.protocol.amqp10.wire import (
     transfer,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import fresh
 
 DATA = b"\x00\x53\x75\xa0\x01x"
-
-
-def fresh(name: str) -> str:
-    return f"{name}-{uuid4().hex[:12]}"
 
 
 @pytest.fixture

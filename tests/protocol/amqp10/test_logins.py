@@ -9,7 +9,7 @@ import pytest
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol
-from tests.protocol.amqp10.wire import Wire
+from tests.support.amqp10_wire import Wire
 from tests.support.gateway_process import GatewayProcess
 from tests.support.scram_client import ScramClient
 

@@ -20,7 +20,8 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeRequest,
 )
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
+from tests.support.mqtt_raw_client import Mqtt, RawClient
+from tests.support.names import fresh
 
 SECONDS = 60
 HALF_OPEN = 1000

@@ -19,7 +19,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet as P
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
+from tests.support.mqtt_raw_client import Mqtt, RawClient
+from tests.support.names import fresh
 from tests.support.scram_client import ScramClient
 
 SCRAM = "SCRAM-SHA-256"

@@ -20,7 +20,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, lasting
+from tests.support.names import fresh
 
 VERSIONS = list(Version)
 P = PropertySet

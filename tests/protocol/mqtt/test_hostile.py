@@ -21,7 +21,8 @@ from protocols.mqtt.wire.packets import (
 )
 from tests.protocol.mqtt.attacks import HALF_OPEN, Attacks
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, fresh
+from tests.support.mqtt_raw_client import Mqtt
+from tests.support.names import fresh
 
 HELD = "howdah_mqtt_held_publishers_total"
 MEGABYTE = 1024 * 1024

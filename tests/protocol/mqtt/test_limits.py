@@ -19,7 +19,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet as P
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, lasting
+from tests.support.names import fresh
 
 # --- the receive maximum that the gateway announces
 

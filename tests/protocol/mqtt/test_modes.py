@@ -22,7 +22,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
+from tests.support.names import fresh
 
 P = PropertySet
 

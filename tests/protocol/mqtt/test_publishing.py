@@ -16,7 +16,8 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.support.mqtt_raw_client import Mqtt, fresh
+from tests.support.mqtt_raw_client import Mqtt
+from tests.support.names import fresh
 
 P = PropertySet
 

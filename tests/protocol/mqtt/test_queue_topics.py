@@ -16,7 +16,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
+from tests.support.mqtt_raw_client import Mqtt, RawClient
+from tests.support.names import fresh
 
 P = PropertySet
 LASTING = P(session_expiry=100)

@@ -24,10 +24,11 @@ from protocols.mqtt.wire.packets import (
     Publish,
     PubRec,
 )
-from tests.interop.amqp10_client import data
-from tests.interop.test_amqp10_reactive import Client, run
+from tests.support.amqp10_client import data
+from tests.support.amqp10_reactor import Client, run
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
+from tests.support.names import fresh
 
 LIMITS = {"max_inflight_messages": 20, "max_live_queue_size": 5, "max_offline_queue_size": 5}
 PUBLISHERS, EACH = 4, 20  # as many at once as the gateway's receive maximum lets a publisher have

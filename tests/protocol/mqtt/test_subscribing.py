@@ -19,7 +19,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
+from tests.support.names import fresh
 
 P = PropertySet
 SEGMENTS = """

@@ -30,7 +30,8 @@ from tests.support.limited_gateway import (
     RECEIVE_MAXIMUM,
     SESSION_EXPIRY,
 )
-from tests.support.mqtt_raw_client import Mqtt, fresh, lasting
+from tests.support.mqtt_raw_client import Mqtt, lasting
+from tests.support.names import fresh
 from tests.support.postgres import fetch_value
 
 

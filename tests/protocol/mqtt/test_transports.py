@@ -28,7 +28,8 @@ from protocols.mqtt.wire.packets import (
     Version,
 )
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.mqtt_raw_client import Mqtt, RawClient, fresh
+from tests.support.mqtt_raw_client import Mqtt, RawClient
+from tests.support.names import fresh
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 MQTT = Subprotocol("mqtt")

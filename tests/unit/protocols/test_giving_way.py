@@ -28,9 +28,9 @@ from protocols.mqtt.websocket import MOST_EARLY_FRAMES
 from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked
 from queue_core import scheduler as scheduling
-from tests.protocol.amqp10.wire import BEGIN, CLOSE, OPEN, frame
+from tests.support.amqp091_conversation import GREETING, anns_gateway
+from tests.support.amqp10_wire import BEGIN, CLOSE, OPEN, frame
 from tests.support.fake_transport import Transport, turns
-from tests.unit.protocols.amqp091.conversation import GREETING, anns_gateway
 from tests.unit.protocols.mqtt.test_connection import UPGRADE
 
 AMQP_10 = b"AMQP\0\1\0\0"

@@ -35,10 +35,10 @@ from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Broker
 from protocols.mqtt.settings import Settings as MqttSettings
 from protocols.mqtt.websocket import Connection as WebSocketConnection
-from tests.protocol.amqp10.wire import BEGIN, CLOSE, FLOW, OPEN, attach, frame, transfer
+from tests.support.amqp091_conversation import GREETING, anns_gateway, published
+from tests.support.amqp10_wire import BEGIN, CLOSE, FLOW, OPEN, attach, frame, transfer
 from tests.support.fake_services import FakeServices
 from tests.support.fake_transport import Transport, turns
-from tests.unit.protocols.amqp091.conversation import GREETING, anns_gateway, published
 from tests.unit.protocols.mqtt.test_connection import UPGRADE
 
 OURS = ("protocols", "queue_core")

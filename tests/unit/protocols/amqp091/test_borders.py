@@ -28,7 +28,7 @@ from protocols.amqp091.wire.methods import (
 )
 from queue_core.delivery.cursor import WAY
 from queue_core.errors import QueueNotFound
-from tests.unit.protocols.amqp091.conversation import Conversation, closes, published
+from tests.support.amqp091_conversation import Conversation, closes, published
 
 
 def bodies(heard: list[object]) -> list[object]:

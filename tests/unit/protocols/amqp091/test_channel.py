@@ -50,8 +50,7 @@ from protocols.amqp091.wire.methods import (
 )
 from queue_core.access.auth import Action
 from queue_core.message.message import Message
-from tests.support.fake_services import FakeServices
-from tests.unit.protocols.amqp091.conversation import (
+from tests.support.amqp091_conversation import (
     GREETING,
     PLAIN_PROPERTIES,
     Conversation,
@@ -59,6 +58,7 @@ from tests.unit.protocols.amqp091.conversation import (
     closes,
     published,
 )
+from tests.support.fake_services import FakeServices
 
 # --- publishing
 

@@ -42,7 +42,7 @@ from protocols.amqp091.wire.methods import (
     QueueDeclareOk,
 )
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from tests.unit.protocols.amqp091.conversation import (
+from tests.support.amqp091_conversation import (
     GREETING,
     Conversation,
     closes,

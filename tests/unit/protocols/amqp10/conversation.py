@@ -10,7 +10,7 @@ from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire.sasl import AMQP_HEADER
 from protocols.amqp10.wire.types import Described, UInt, decode
 from queue_core.access.auth import Identity, Peer
-from tests.protocol.amqp10.wire import BEGIN, OPEN, attach, frame
+from tests.support.amqp10_wire import BEGIN, OPEN, attach, frame
 from tests.support.fake_services import FakeServices
 
 Performative = tuple[int, list[Any], bytes]

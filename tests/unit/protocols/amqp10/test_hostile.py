@@ -12,7 +12,7 @@ import pytest
 
 from protocols.amqp10.wire.sasl import AMQP_HEADER
 from protocols.amqp10.wire.types import UInt
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     BEGIN,
     CLOSE,
     DETACH,

@@ -17,7 +17,7 @@ from queue_core.access.auth import Action
 from queue_core.errors import StoreUnavailable
 from queue_core.message.message import Message
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     ATTACH,
     CLOSE,
     DETACH,

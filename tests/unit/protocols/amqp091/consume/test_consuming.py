@@ -32,7 +32,7 @@ from protocols.amqp091.wire.tables import LongInt
 from queue_core.delivery.consumer import Position
 from queue_core.errors import InvalidArgument
 from queue_core.message.message import Death, Message
-from tests.unit.protocols.amqp091.conversation import Conversation, anns_gateway, published
+from tests.support.amqp091_conversation import Conversation, anns_gateway, published
 
 NOW = 1_000_000.0
 

@@ -9,7 +9,7 @@ from cproton_ffi import lib
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire.types import UInt
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     BEGIN,
     CLOSE,
     DETACH,

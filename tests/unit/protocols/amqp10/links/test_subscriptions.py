@@ -9,7 +9,7 @@ from queue_core.access.auth import Action
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.vhost import Queue
-from tests.protocol.amqp10.wire import ATTACH, DETACH, frame
+from tests.support.amqp10_wire import ATTACH, DETACH, frame
 from tests.support.fake_services import FakeServices
 from tests.unit.protocols.amqp10.conversation import Conversation, Performative, of
 

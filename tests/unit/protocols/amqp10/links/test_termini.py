@@ -14,7 +14,7 @@ from protocols.amqp10.links import dynamic_nodes as lifetimes
 from protocols.amqp10.links.dynamic_nodes import nodes_of
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
 from queue_core.access.auth import Action, Auth, Identity, Resource
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     ATTACH,
     BEGIN,
     DETACH,

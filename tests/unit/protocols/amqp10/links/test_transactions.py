@@ -6,7 +6,7 @@ import pytest
 
 from protocols.amqp10.links.transactions import MAX_COMMAND
 from protocols.amqp10.wire.types import Described, UInt, ULong, encode
-from tests.protocol.amqp10.wire import (
+from tests.support.amqp10_wire import (
     ATTACH,
     DETACH,
     DISPOSITION,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -39,10 +39,6 @@ def trusting(authority: Path, check: Any) -> Any:
     domain.set_trusted_ca_db(str(authority))
     domain.set_peer_authentication(check)
     return domain
-
-
-def fresh(name: str) -> str:
-    return f"{name}-{uuid4().hex[:12]}"
 
 
 class Connections:
