@@ -27,7 +27,7 @@ from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.mqtt import connection as mqtt
 from protocols.mqtt import websocket
-from protocols.mqtt.context import Broker
+from protocols.mqtt.context import Context as MqttContext
 from protocols.mqtt.conversion.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.access.browser_origins import AllowedOrigins
@@ -109,7 +109,7 @@ class Adapters:
     last."""
 
     def __init__(self, config: Config, manager: Manager, connections: Connections) -> None:
-        self._mqtt = Broker(manager, mqtt_settings(config))
+        self._mqtt = MqttContext(manager, mqtt_settings(config))
         amqp091_counters, amqp10_counters = Amqp091Counters(), Amqp10Counters()
         self.counters: dict[str, object] = {
             "mqtt": self._mqtt.counters,

@@ -51,7 +51,7 @@ from queue_core.queues.stream import StreamQueue
 from queue_core.sessions.session import KEEP, Keep
 
 if TYPE_CHECKING:
-    from protocols.mqtt.context import Broker
+    from protocols.mqtt.context import Context
     from queue_core.sessions.session import Session
 
 log = logging.getLogger(__name__)
@@ -119,8 +119,8 @@ class Client:
 
     __slots__ = (
         "_agreement",
-        "_broker",
         "_consumers",
+        "_context",
         "_credit",
         "_has_wish_to_end",
         "_is_held",
@@ -142,20 +142,20 @@ class Client:
     def __init__(
         self,
         link: ClientLink,
-        broker: Broker,
+        context: Context,
         session: Session,
         identity: Identity,
         agreement: Agreement,
         address: str = "",
     ) -> None:
-        settings, services = broker.settings, broker.services
+        settings, services = context.settings, context.services
         self.session = session
         self.version = agreement.version
         self.is_closed = False
         self.publishes_will = True  # until a DISCONNECT says otherwise
         self.expiry: float | Keep | None = KEEP
         self._link = link
-        self._broker = broker
+        self._context = context
         self._agreement = agreement
         self._has_wish_to_end = False
         window = agreement.receive_maximum
@@ -173,7 +173,7 @@ class Client:
             self._shared_credit,
             self._credit,
             self._origin,
-            broker.counters,
+            context.counters,
             link.defer,
             services.clock,
         )
@@ -185,7 +185,7 @@ class Client:
             self._make_retained_sending(),
             self._queue_topics,
             settings,
-            broker.counters,
+            context.counters,
             self._on_subscriptions_changed,
             is_5=agreement.version is Version.V5,
             tells_reasons=agreement.tells_reasons,
@@ -201,7 +201,7 @@ class Client:
         self._consume_own()
 
     def _make_deliverer(self, window: int) -> Deliverer:
-        most = self._broker.settings.topic_alias_maximum
+        most = self._context.settings.topic_alias_maximum
         aliases = min(self._agreement.alias_maximum, most)
         return Deliverer(
             self._link,
@@ -212,22 +212,22 @@ class Client:
             self._credit,
             self._agreement.max_packet,
             OutgoingAliases(aliases) if aliases else None,
-            self._broker.counters,
-            self._broker.services.clock,
+            self._context.counters,
+            self._context.services.clock,
         )
 
     def _make_retained_sending(self) -> RetainedSending:
         return RetainedSending(
             self.session,
-            self._broker.services.sessions.retained,
-            self._broker.sys_topics,
-            self._broker.settings,
-            self._broker.spawn,
+            self._context.services.sessions.retained,
+            self._context.sys_topics,
+            self._context.settings,
+            self._context.spawn,
             self._on_unspeakable,
         )
 
     def _make_publishing(self, identity: Identity) -> Publishing:
-        broker, services = self._broker, self._broker.services
+        context, services = self._context, self._context.services
         return Publishing(
             self._link,
             self.deliverer.put,
@@ -238,9 +238,9 @@ class Client:
             services.sessions.retained,
             self._make_inbound(),
             self._queue_topics,
-            broker.fan_out,
-            broker.settings,
-            broker.counters,
+            context.fan_out,
+            context.settings,
+            context.counters,
             services.clock,
         )
 
@@ -253,7 +253,7 @@ class Client:
         return Inbound(
             self.deliverer.put,
             self.version,
-            self._broker.settings.max_inflight,
+            self._context.settings.max_inflight,
             self._on_unspeakable,
             self._forget,
             tells_reasons=self._agreement.tells_reasons,
@@ -298,7 +298,7 @@ class Client:
                 try:
                     await self._queue_topics.consume(subscription)
                 except CoreError as error:
-                    self._broker.counters.lost_subscriptions += 1
+                    self._context.counters.lost_subscriptions += 1
                     log.warning("'%s' cannot go on: %s", subscription.address, error)
                 else:
                     self._queue_topics.wake(subscription.address)
@@ -343,7 +343,7 @@ class Client:
         if self._stored_sink is not None:
             self._stored_sink.doubt()
         if losses := self._subscribing.losses():
-            self._broker.spawn(self._revoke(losses))
+            self._context.spawn(self._revoke(losses))
 
     async def _revoke(self, losses: dict[str, CoreError]) -> None:
         """MQTT has no word for the end of a subscription: it goes, and so does the connection. When
@@ -418,7 +418,7 @@ class Client:
         if expiry is not None:
             if expiry and self._agreement.expiry == 0:  # section 3.14.2.2.2
                 raise violation("DISCONNECT asks for a session that CONNECT did not want")
-            self.expiry = lifetime_of(expiry, self._broker.settings.max_session_expiry)
+            self.expiry = lifetime_of(expiry, self._context.settings.max_session_expiry)
         if packet.properties.server_reference is not None:
             raise violation("a client's DISCONNECT with a server reference")
         # [MQTT-3.14.4-3]: said goodbye, so no will, unless it asks for it
@@ -435,7 +435,7 @@ class Client:
     # --- the end
 
     def on_takeover(self) -> None:
-        self._broker.counters.takeovers += 1
+        self._context.counters.takeovers += 1
         self.close(is_clean=False)
         self._link.fail(ReasonCode.SESSION_TAKEN_OVER, "another connection has this client id")
 
@@ -475,8 +475,8 @@ class Client:
             return
         self._has_wish_to_end = True
         self.close(is_clean=is_clean)
-        sessions = self._broker.services.sessions
-        self._broker.spawn(
+        sessions = self._context.services.sessions
+        self._context.spawn(
             sessions.detach(self.session, self.expiry, publish_will=self.publishes_will)
         )
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.mqtt.client import Client
-from protocols.mqtt.context import Broker, broker_of
+from protocols.mqtt.context import Context
 from protocols.mqtt.last_packet import last_words
 from protocols.mqtt.opening.handshake import Accepted, Opening, Refused
 from protocols.mqtt.opening.login import ByMethod, LoginRefused
@@ -24,7 +24,6 @@ from protocols.mqtt.opening.wrong_protocol import mistake, named_version
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
 from protocols.mqtt.publish.obstacles import obstacle
-from protocols.mqtt.settings import Settings
 from protocols.mqtt.states import RECEIVED, State, step
 from protocols.mqtt.subscribe.follow_ups import FollowUps
 from protocols.mqtt.wire.codec import decode, needed_for, split
@@ -33,7 +32,6 @@ from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
 from protocols.mqtt.wire.property_set import PacketType
 from protocols.mqtt.wire.reasons import RETURN_CODES, MqttError, ReasonCode, violation
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
-from protocols.services import SessionServices
 from queue_core.access.auth import Identity, Peer
 from queue_core.scheduler import scheduler
 
@@ -51,10 +49,10 @@ class Connection(asyncio.Protocol):
     """Implements `ClientLink`."""
 
     __slots__ = (
-        "_broker",
         "_by_method",
         "_client",
         "_connect",
+        "_context",
         "_follow_ups",
         "_gate",
         "_heard",
@@ -82,13 +80,8 @@ class Connection(asyncio.Protocol):
         "out",
     )
 
-    def __init__(
-        self, services: SessionServices | Broker, settings: Settings | None = None
-    ) -> None:
-        if isinstance(services, Broker):
-            self._broker = services
-        else:
-            self._broker = broker_of(services, settings or Settings())
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self.out: list[bytes] = []
         self._loop = asyncio.get_running_loop()
         self._share = scheduler().share()  # of the loop's time
@@ -100,19 +93,19 @@ class Connection(asyncio.Protocol):
         self._connect: Connect | None = None
         self._opening: Opening | None = None  # between CONNECT and CONNACK
         self._by_method: ByMethod | None = None  # how it showed who it is, to show it again
-        self._limit = min(MAX_CONNECT, self._broker.settings.max_message_size)
+        self._limit = min(MAX_CONNECT, self._context.settings.max_message_size)
         self._parts: list[bytes] = []  # of a packet that is not all here
         self._size = 0
         self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
         self._is_busy = False
         self._held: HeldInput | None = None  # while subscribers of what it published are behind
         self._waiting: asyncio.Task[Any] | None = None  # for them
-        self._follow_ups = FollowUps(self._broker.spawn)
+        self._follow_ups = FollowUps(self._context.spawn)
         self._gate: ReadGate
         self._is_writable = True
         self._is_flushing = False
         self.has_parted = False  # nothing is read or written any more
-        self._memory = MemoryShare(self._broker.services.memory, self)
+        self._memory = MemoryShare(self._context.services.memory, self)
         self._heard = 0.0
         self._unheard = 0  # bytes since then
         self._keep_alive = 0.0
@@ -128,15 +121,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
-        self._transport.set_write_buffer_limits(high=self._broker.settings.write_buffer_bytes)
-        self._broker.connections.add(self)
+        self._transport.set_write_buffer_limits(high=self._context.settings.write_buffer_bytes)
+        self._context.connections.add(self)
         self._heard = self._loop.time()
         self._timer = self._loop.call_later(
-            self._broker.settings.connect_timeout, self._on_no_connect
+            self._context.settings.connect_timeout, self._on_no_connect
         )
 
     def data_received(self, data: bytes) -> None:
-        self._broker.counters.bytes_received += len(data)
+        self._context.counters.bytes_received += len(data)
         self._unheard += len(data)
         if self._unheard >= HEARD_BYTES:
             self._hear()
@@ -170,8 +163,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._state = State.CLOSED
-        self._broker.connections.discard(self)
-        self._broker.services.auth.let_go(self)
+        self._context.connections.discard(self)
+        self._context.services.auth.let_go(self)
         self._share.close()
         self._gate.close()
         self._drop_input()
@@ -235,7 +228,7 @@ class Connection(asyncio.Protocol):
     def _parse(self, data: bytes) -> int:
         position, size, is_over = 0, len(data), False
         client, share = self._client, self._share
-        submitted, received = 0, self._broker.counters.messages_received
+        submitted, received = 0, self._context.counters.messages_received
         if client is not None:
             submitted = client.publishing.vhost.writer.submitted
             client.publishing.begin_chunk()
@@ -268,7 +261,7 @@ class Connection(asyncio.Protocol):
         if client is not None and not client.is_closed:
             client.publishing.end_of_chunk()
             client.deliverer.end_of_chunk()
-            if self._broker.counters.messages_received != received:
+            if self._context.counters.messages_received != received:
                 self._memory.hold_if_short()
             if client.publishing.is_async:
                 self._write()  # answers leave before their fan-out begins
@@ -339,14 +332,14 @@ class Connection(asyncio.Protocol):
         if found is None:
             self.hold_back_if_unread()
         elif found.is_subscriber:
-            self._broker.counters.held_publishers += found.is_full_queue
+            self._context.counters.held_publishers += found.is_full_queue
             self._wait(found.wait)
         else:
             self.defer(found.wait())
 
     def hold_back_if_unread(self) -> None:
         """Who does not take our answers is not asked for more to be answered."""
-        most = self._broker.settings.write_buffer_bytes
+        most = self._context.settings.write_buffer_bytes
         if not self._is_writable and self._transport.get_write_buffer_size() > most:
             self._gate.shut(UNREAD)
 
@@ -376,13 +369,13 @@ class Connection(asyncio.Protocol):
     def defer(self, work: Coroutine[Any, Any, None]) -> None:
         self._is_busy = True
         self._gate.shut(BUSY)
-        self._broker.spawn(self._run(lambda: work))
+        self._context.spawn(self._run(lambda: work))
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Handles nothing but acknowledgements until the subscribers have room again."""
         self._is_busy = True
         self._held = HeldInput()
-        self._waiting = self._broker.spawn(self._run(work))
+        self._waiting = self._context.spawn(self._run(work))
 
     def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
         self._follow_ups.add(self._attempt(work))
@@ -418,14 +411,14 @@ class Connection(asyncio.Protocol):
         try:
             if isinstance(packet, Connect):
                 peer = Peer.described_by(self._transport.get_extra_info)
-                self._opening = Opening(self._broker, self, packet, peer)
+                self._opening = Opening(self._context, self, packet, peer)
                 answer = await self._opening.begin()
             else:
                 assert self._opening is not None
                 answer = await self._opening.go_on(packet)
         except Refused as refused:
             self._opening = None
-            self._broker.counters.refused_connections += 1
+            self._context.counters.refused_connections += 1
             self.fail(refused.reason, str(refused), is_said=refused.is_said)
             return
         await self._answer_opening(answer)
@@ -441,15 +434,15 @@ class Connection(asyncio.Protocol):
         if self._state is State.CLOSED:  # it did not wait for the answer
             client.end(is_clean=False)
             return
-        self._broker.counters.connections += 1
+        self._context.counters.connections += 1
         self._client = client
         self._share.is_known = True
         self._identity = answer.identity
         vhost = client.session.vhost.name
-        self._broker.services.auth.let_in(self, answer.identity, vhost)
+        self._context.services.auth.let_in(self, answer.identity, vhost)
         self._by_method = None if opening is None else opening.by_method
         self._state = State.CONNECTED
-        self._limit = self._broker.settings.max_message_size
+        self._limit = self._context.settings.max_message_size
         self._send(answer.answer)
         self._watch(answer.keep_alive)
         if not self._is_writable:
@@ -474,7 +467,7 @@ class Connection(asyncio.Protocol):
     def _on_no_connect(self) -> None:
         self._timer = None
         if self._state is State.AWAITING_CONNECT or self._client is None:
-            self._broker.counters.refused_connections += 1
+            self._context.counters.refused_connections += 1
             log.info("%s has not connected in time; closed", self.who())
             self._transport.abort()
 
@@ -493,7 +486,7 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(max(left, 1.0), self._on_silence)
             return
         self._timer = None
-        self._broker.counters.keep_alive_timeouts += 1
+        self._context.counters.keep_alive_timeouts += 1
         self.fail(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
 
     # --- output
@@ -517,7 +510,7 @@ class Connection(asyncio.Protocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         if not self.has_parted and not self._transport.is_closing():
-            self._broker.counters.bytes_sent += len(data)
+            self._context.counters.bytes_sent += len(data)
             self._memory.write(self._transport, data, out)
         out.clear()
 
@@ -532,7 +525,7 @@ class Connection(asyncio.Protocol):
     # --- the end
 
     def _on_violation(self, error: MqttError, data: bytes) -> None:
-        self._broker.counters.protocol_errors += 1
+        self._context.counters.protocol_errors += 1
         if self._state is State.AWAITING_CONNECT:
             self._refuse_first(error, data)
             return
@@ -556,7 +549,7 @@ class Connection(asyncio.Protocol):
         self._log_end(reason, text, is_said=is_said)
         is_new = self._client is None
         if self._version == Version.V5:
-            asked, settings = self._asked_size(), self._broker.settings
+            asked, settings = self._asked_size(), self._context.settings
             words = last_words(reason, text, settings, is_new=is_new, asked_size=asked)
             if words is not None:
                 self._send(words)

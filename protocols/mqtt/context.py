@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.publish.fan_out import FanOut
@@ -23,7 +22,7 @@ class Closable(Protocol):
     def shut_down(self, reason: str) -> None: ...
 
 
-class Broker:
+class Context:
     """`start` it before the first connection; `stop` it after the last."""
 
     def __init__(self, services: SessionServices, settings: Settings | None = None) -> None:
@@ -60,15 +59,3 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("background work of MQTT failed", exc_info=task.exception())
-
-
-_brokers: WeakKeyDictionary[SessionServices, Broker] = WeakKeyDictionary()
-
-
-def broker_of(services: SessionServices, settings: Settings) -> Broker:
-    """One broker for all connections on the same services."""
-    broker = _brokers.get(services)
-    if broker is None:
-        broker = _brokers[services] = Broker(services, settings)
-        broker.start()
-    return broker

@@ -16,23 +16,23 @@ from protocols.mqtt.queue_topics.addresses import key_matches
 from queue_core.message.message import Message
 
 if TYPE_CHECKING:
-    from protocols.mqtt.context import Broker
+    from protocols.mqtt.context import Context
     from queue_core.vhost import Vhost
 
 PREFIX = "$SYS/broker/"
 
 
 class SysTopics:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._started = time.monotonic()
         self._stopped = asyncio.Event()
         self._version = f"howdah {_version()}"
 
     def values(self) -> dict[str, str]:
-        counters, core = self._broker.counters, self._broker.services.counters
-        sessions = self._broker.services.sessions
-        connected = len(self._broker.connections)
+        counters, core = self._context.counters, self._context.services.counters
+        sessions = self._context.services.sessions
+        connected = len(self._context.connections)
         numbers = {
             "uptime": int(time.monotonic() - self._started),
             "clients/connected": connected,
@@ -60,8 +60,8 @@ class SysTopics:
         ]
 
     async def run(self) -> None:
-        broker = self._broker
-        vhost = await broker.services.vhost(broker.settings.vhost)
+        context = self._context
+        vhost = await context.services.vhost(context.settings.vhost)
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
             await self._publish_until(stopped, vhost)
@@ -75,7 +75,7 @@ class SysTopics:
                     vhost.publish_topic(message)
             # `wait` ends when it is time or the end has come, and passes a cancellation on, which
             # `wait_for` may take for the end of what it waits for.
-            await asyncio.wait((stopped,), timeout=self._broker.settings.sys_interval)
+            await asyncio.wait((stopped,), timeout=self._context.settings.sys_interval)
 
     def stop(self) -> None:
         self._stopped.set()

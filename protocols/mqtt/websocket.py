@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from protocols.farewell import part
 from protocols.mqtt.connection import Connection as MqttConnection
-from protocols.mqtt.context import Broker, broker_of
-from protocols.mqtt.settings import Settings
+from protocols.mqtt.context import Context
 from protocols.mqtt.wire.websocket_codec import (
     MAX_REQUEST,
     CloseCode,
@@ -27,7 +26,6 @@ from protocols.mqtt.wire.websocket_codec import (
     packet_frames,
 )
 from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
-from protocols.services import SessionServices
 from queue_core.access.auth import Peer
 from queue_core.scheduler import scheduler
 
@@ -41,13 +39,8 @@ MOST_EARLY_FRAMES: Final = 64  # that carry nothing, of a client that has not lo
 class Connection(asyncio.Protocol):
     """One connection, from its upgrade request on."""
 
-    def __init__(
-        self, services: SessionServices | Broker, settings: Settings | None = None
-    ) -> None:
-        if isinstance(services, Broker):
-            self._broker = services
-        else:
-            self._broker = broker_of(services, settings or Settings())
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._transport: asyncio.Transport
         self._request = b""
         self._receiver = Receiver()
@@ -65,11 +58,11 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # streams have nothing else
         self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
         self._timer = asyncio.get_running_loop().call_later(
-            self._broker.settings.connect_timeout, self._on_no_upgrade
+            self._context.settings.connect_timeout, self._on_no_upgrade
         )
 
     def _on_no_upgrade(self) -> None:
-        self._broker.counters.refused_connections += 1
+        self._context.counters.refused_connections += 1
         host = Peer.described_by(self._transport.get_extra_info).host
         log.info("a client at %s has not asked for a WebSocket in time; closed", host)
         self._transport.abort()
@@ -96,23 +89,23 @@ class Connection(asyncio.Protocol):
         request, rest = self._request[:end], self._request[end + len(END_OF_REQUEST) :]
         self._request = b""
         try:
-            answer = answer_upgrade(request, self._broker.settings.path, self._admits)
+            answer = answer_upgrade(request, self._context.settings.path, self._admits)
         except UpgradeRefused as refused:
             self._refuse(refused)
             return b""
         self._transport.write(answer)
         if self._timer is not None:
             self._timer.cancel()
-        self._mqtt = MqttConnection(self._broker)
+        self._mqtt = MqttConnection(self._context)
         self._mqtt.connection_made(FramingTransport(self._transport, self._gate))
         return rest
 
     def _admits(self, origin: str | None, host: str | None) -> bool:
         peer = Peer.described_by(self._transport.get_extra_info)
-        return self._broker.settings.origins.admit(origin, host, peer)
+        return self._context.settings.origins.admit(origin, host, peer)
 
     def _refuse(self, refused: UpgradeRefused) -> None:
-        self._broker.counters.refused_connections += 1
+        self._context.counters.refused_connections += 1
         log.info("WebSocket upgrade refused: %s", str(refused).strip())
         self._transport.write(refused.answer)
         part(self._transport, is_stranger=True)
@@ -147,7 +140,7 @@ class Connection(asyncio.Protocol):
         """Of some frames. Raises WebSocketError."""
         payload = self._receiver.receive(data)
         if self._receiver.idle_frames > MOST_EARLY_FRAMES and not mqtt.is_let_in:
-            self._broker.counters.early_floods += 1
+            self._context.counters.early_floods += 1
             why = f"more than {MOST_EARLY_FRAMES} frames that carry nothing, before the login"
             raise WebSocketError(CloseCode.POLICY_VIOLATION, why)
         return payload
@@ -171,7 +164,7 @@ class Connection(asyncio.Protocol):
         part(self._transport, is_stranger=not mqtt.is_let_in)
 
     def _fail(self, mqtt: MqttConnection, error: WebSocketError) -> None:
-        self._broker.counters.protocol_errors += 1
+        self._context.counters.protocol_errors += 1
         log.info("WebSocket ends: %s", error)
         self._end(mqtt, frame(Opcode.CLOSE, error.code.to_bytes(2, "big")))
 

@@ -32,7 +32,7 @@ from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.routing.topics import dotted, levels_of
 
 if TYPE_CHECKING:
-    from protocols.mqtt.context import Broker
+    from protocols.mqtt.context import Context
     from queue_core.sessions.session import Session
     from queue_core.vhost import Vhost
 
@@ -60,24 +60,26 @@ class Opening:
     """One CONNECT on its way to CONNACK, with AUTH packets in between where its method asks for
     them."""
 
-    def __init__(self, broker: Broker, link: ClientLink, connect: Connect, peer: Peer) -> None:
+    def __init__(self, context: Context, link: ClientLink, connect: Connect, peer: Peer) -> None:
         """Raises Refused."""
-        self._broker = broker
+        self._context = context
         self._link = link
         self._connect = connect
         self._client_id = connect.client_id or _assigned(connect)
-        self._vhost = broker.settings.vhost
+        self._vhost = context.settings.vhost
         self._peer = peer
         method = connect.properties.authentication_method
-        self.by_method = None if method is None else ByMethod(broker, method, self._client_id, peer)
+        self.by_method = (
+            None if method is None else ByMethod(context, method, self._client_id, peer)
+        )
 
     async def begin(self) -> Accepted | Auth:
         """Raises Refused."""
         connect = self._connect
         with _refusing():
-            self._vhost, username = await place_of(self._broker, connect.username)
+            self._vhost, username = await place_of(self._context, connect.username)
             if self.by_method is None:
-                way = ByPassword(self._broker, connect, self._client_id, self._peer)
+                way = ByPassword(self._context, connect, self._client_id, self._peer)
                 return await self._accept(await way.authenticate(username))
             return await self._go_on(
                 await self.by_method.begin(connect.properties.authentication_data)
@@ -96,11 +98,11 @@ class Opening:
         return self.by_method.challenge(answer)
 
     async def _accept(self, proven: Proven) -> Accepted:
-        broker, identity = self._broker, proven.identity
-        vhost = await _enter(broker, identity, self._vhost)
-        _check_will(broker, identity, vhost, self._connect.will)
+        context, identity = self._context, proven.identity
+        vhost = await _enter(context, identity, self._vhost)
+        _check_will(context, identity, vhost, self._connect.will)
         return await _open(
-            broker, self._link, self._connect, self._client_id, proven, vhost, self._peer
+            context, self._link, self._connect, self._client_id, proven, vhost, self._peer
         )
 
 
@@ -128,21 +130,21 @@ def _assigned(connect: Connect) -> str:
     return "auto-" + token_hex(12)
 
 
-async def _enter(broker: Broker, identity: Identity, name: str) -> Vhost:
-    vhost = await broker.services.vhost(name)
-    if not broker.services.auth.may_enter(identity, name):
+async def _enter(context: Context, identity: Identity, name: str) -> Vhost:
+    vhost = await context.services.vhost(name)
+    if not context.services.auth.may_enter(identity, name):
         raise AccessRefused(f"user '{identity.name}' may not use vhost '{name}'")
     return vhost
 
 
-def _check_will(broker: Broker, identity: Identity, vhost: Vhost, will: Will | None) -> None:
+def _check_will(context: Context, identity: Identity, vhost: Vhost, will: Will | None) -> None:
     if will is None:
         return
-    if will.qos > broker.settings.max_qos:  # [MQTT-3.2.2-12]
+    if will.qos > context.settings.max_qos:  # [MQTT-3.2.2-12]
         raise Refused(
-            ReasonCode.QOS_NOT_SUPPORTED, f"a will has QoS {broker.settings.max_qos} at most here"
+            ReasonCode.QOS_NOT_SUPPORTED, f"a will has QoS {context.settings.max_qos} at most here"
         )
-    if will.retain and not broker.settings.retained_messages:  # [MQTT-3.2.2-13]
+    if will.retain and not context.settings.retained_messages:  # [MQTT-3.2.2-13]
         raise Refused(ReasonCode.RETAIN_NOT_SUPPORTED, "nothing is retained here, wills neither")
     levels_of(will.topic)
     if will.topic.startswith((*RESERVED, "$queue/")):
@@ -153,11 +155,11 @@ def _check_will(broker: Broker, identity: Identity, vhost: Vhost, will: Will | N
             ReasonCode.PAYLOAD_FORMAT_INVALID, "the will's payload is not the UTF-8 it claims to be"
         )
     resource = Resource("topic", vhost.name, TOPIC_EXCHANGE, dotted(will.topic))
-    broker.services.auth.require(identity, Action.WRITE, resource)
+    context.services.auth.require(identity, Action.WRITE, resource)
 
 
 async def _open(
-    broker: Broker,
+    context: Context,
     link: ClientLink,
     connect: Connect,
     client_id: str,
@@ -165,10 +167,10 @@ async def _open(
     vhost: Vhost,
     peer: Peer,
 ) -> Accepted:
-    services, settings, identity = broker.services, broker.settings, proven.identity
+    services, settings, identity = context.services, context.settings, proven.identity
     expiry = _expiry(connect, settings.max_session_expiry)
     keep_alive = _keep_alive(connect, settings.max_keep_alive)
-    said = _fitting(_answer(broker, connect, client_id, expiry, keep_alive, proven.data), connect)
+    said = _fitting(_answer(context, connect, client_id, expiry, keep_alive, proven.data), connect)
     session = await services.sessions.open(
         vhost,
         client_id,
@@ -183,13 +185,13 @@ async def _open(
             # What an earlier connection published with QoS 2 must be safe before it is answered
             await vhost.writer.flushed()
         if connect.will is not None:
-            await _set_will(broker, session, connect.will, connect.version, identity)
+            await _set_will(context, session, connect.will, connect.version, identity)
         session.check_attached()
     except BaseException:
         await services.sessions.detach(session, publish_will=False)
         raise
     agreement = Agreement.of(connect, expiry, settings)
-    client = Client(link, broker, session, identity, agreement, peer.address)
+    client = Client(link, context, session, identity, agreement, peer.address)
     session.owner = client
     return Accepted(client, identity, ConnAck(session.is_present, 0, said), keep_alive)
 
@@ -227,7 +229,7 @@ def _keep_alive(connect: Connect, most: int) -> int:
 
 
 async def _set_will(
-    broker: Broker, session: Session, will: Will, version: Version, identity: Identity
+    context: Context, session: Session, will: Will, version: Version, identity: Identity
 ) -> None:
     raw = _published_properties(will.properties)
     facts = read_facts(raw)
@@ -241,7 +243,7 @@ async def _set_will(
         publisher=session.client_id,
         retain=will.retain,
     )
-    await broker.services.sessions.wills.set(
+    await context.services.sessions.wills.set(
         session,
         message,
         identity,
@@ -267,7 +269,7 @@ def _published_properties(said: PropertySet) -> bytes:
 
 
 def _answer(
-    broker: Broker,
+    context: Context,
     connect: Connect,
     client_id: str,
     expiry: float | None,
@@ -275,7 +277,7 @@ def _answer(
     proof: bytes,
 ) -> PropertySet:
     """What CONNACK says beside the reason; 3.x leaves it out."""
-    settings, asked = broker.settings, connect.properties
+    settings, asked = context.settings, connect.properties
     wanted = asked.session_expiry or 0
     granted = FOREVER if expiry is None else int(expiry)
     has_responses = asked.request_response == 1 and not set("+#\0") & set(client_id)

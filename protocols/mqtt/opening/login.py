@@ -17,7 +17,7 @@ from queue_core.access.login import Answer, Challenge, Login, Proven
 from queue_core.errors import AccessRefused, VhostNotFound
 
 if TYPE_CHECKING:
-    from protocols.mqtt.context import Broker
+    from protocols.mqtt.context import Context
 
 
 class LoginRefused(MqttError):
@@ -32,17 +32,17 @@ def _refusal(reason: ReasonCode, error: AccessRefused) -> MqttError:
 class ByPassword:
     """One step: what CONNECT says, or the certificate that the listener has verified."""
 
-    def __init__(self, broker: Broker, connect: Connect, client_id: str, peer: Peer) -> None:
-        self._broker = broker
+    def __init__(self, context: Context, connect: Connect, client_id: str, peer: Peer) -> None:
+        self._context = context
         self._connect = connect
         self._client_id = client_id
         self._peer = peer
 
     async def authenticate(self, username: str | None) -> Proven:
         """`username` is CONNECT's without the virtual host. Raises MqttError."""
-        auth, peer, connect = self._broker.services.auth, self._peer, self._connect
+        auth, peer, connect = self._context.services.auth, self._peer, self._connect
         credentials = Credentials.given(username, connect.password, self._client_id)
-        if self._broker.settings.certificate_login and EXTERNAL in auth.mechanisms(peer):
+        if self._context.settings.certificate_login and EXTERNAL in auth.mechanisms(peer):
             credentials = Credentials(EXTERNAL, client_id=self._client_id)
         try:
             return Proven(await auth.authenticate(credentials, peer))
@@ -55,8 +55,8 @@ class ByPassword:
 class ByMethod:
     """By the method that CONNECT names, for as long as the connection lives."""
 
-    def __init__(self, broker: Broker, method: str, client_id: str, peer: Peer) -> None:
-        self._auth = broker.services.auth
+    def __init__(self, context: Context, method: str, client_id: str, peer: Peer) -> None:
+        self._auth = context.services.auth
         self.method = method
         self._client_id = client_id
         self._peer = peer
@@ -121,15 +121,15 @@ class ByMethod:
         return answer
 
 
-async def place_of(broker: Broker, username: str | None) -> tuple[str, str | None]:
+async def place_of(context: Context, username: str | None) -> tuple[str, str | None]:
     """The virtual host that a user name speaks of, and the name without it: `vhost:user`, up to the
     last colon, where there is such a virtual host. All else is a user of the default one."""
     name, colon, user = (username or "").rpartition(":")
     if colon:
         try:
-            await broker.services.vhost(name)
+            await context.services.vhost(name)
         except VhostNotFound:
             pass  # a user with a colon in its name
         else:
             return name, user
-    return broker.settings.vhost, username
+    return context.settings.vhost, username

@@ -22,7 +22,7 @@ from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.farewell import Farewell
 from protocols.mqtt.connection import Connection as MqttConnection
-from protocols.mqtt.context import Broker
+from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings
 from protocols.mqtt.websocket import MOST_EARLY_FRAMES
 from protocols.mqtt.websocket import Connection as WebSocketConnection
@@ -188,8 +188,8 @@ def ping(number: int) -> bytes:
     return bytes((0x80 | Opcode.PING, 0x84)) + b"mask" + masked(payload, b"mask")
 
 
-def web(broker: Broker) -> tuple[WebSocketConnection, Transport]:
-    connection = WebSocketConnection(broker)
+def web(context: Context) -> tuple[WebSocketConnection, Transport]:
+    connection = WebSocketConnection(context)
     transport = made(connection)
     connection.data_received(UPGRADE)
     transport.written = b""
@@ -201,9 +201,9 @@ async def test_a_chunk_of_websocket_takes_several_turns_and_others_are_served_be
 ) -> None:
     monkeypatch.setattr(MqttConnection, "is_let_in", True)
     services: Any = anns_gateway()
-    broker = Broker(services, MqttSettings())
-    greedy, crowded = web(broker)
-    good, answers = web(broker)
+    context = Context(services, MqttSettings())
+    greedy, crowded = web(context)
+    good, answers = web(context)
     greedy.data_received(b"".join(map(ping, range(MANY))))
     assert not crowded.is_read
     assert 0 < len(crowded.written) < MANY * 6
@@ -221,7 +221,7 @@ async def test_a_websocket_that_ends_in_the_midst_of_a_chunk_is_read_to_its_end(
     """A socket that is closed with something unread in it is reset, and takes last words along."""
     monkeypatch.setattr(MqttConnection, "is_let_in", True)
     services: Any = anns_gateway()
-    connection, transport = web(Broker(services, MqttSettings()))
+    connection, transport = web(Context(services, MqttSettings()))
     connection.data_received(b"".join(map(ping, range(MANY))))
     assert not transport.is_read
     connection.shut_down("bye")
@@ -232,14 +232,14 @@ async def test_a_websocket_that_ends_in_the_midst_of_a_chunk_is_read_to_its_end(
 @pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY])
 async def test_websocket_frames_without_a_payload_are_few_before_the_login(opcode: Opcode) -> None:
     services: Any = anns_gateway()
-    broker = Broker(services, MqttSettings())
-    connection, transport = web(broker)
+    context = Context(services, MqttSettings())
+    connection, transport = web(context)
     empty = bytes((0x80 | opcode, 0x80)) + b"mask"
     connection.data_received(empty * MOST_EARLY_FRAMES)
     await turns(2)
-    assert broker.counters.early_floods == 0
+    assert context.counters.early_floods == 0
     connection.data_received(empty)
     await turns(4)
     assert isinstance(transport.protocol, Farewell)
     assert transport.written.endswith(b"\x88\2" + (1008).to_bytes(2, "big"))
-    assert broker.counters.early_floods == 1
+    assert context.counters.early_floods == 1

@@ -32,7 +32,7 @@ from protocols.amqp10.wire.sasl import INIT
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.mqtt.connection import Connection as MqttConnection
-from protocols.mqtt.context import Broker
+from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings
 from protocols.mqtt.websocket import Connection as WebSocketConnection
 from tests.support.amqp091_conversation import GREETING, anns_gateway, published
@@ -143,16 +143,16 @@ async def test_amqp_10_leaves_nothing(services: FakeServices, data: bytes) -> No
 
 @pytest.mark.parametrize("data", [b"", b"\x10", b"GET / HTTP/1.1\r\n\r\n"])
 async def test_mqtt_leaves_nothing(services: Any, data: bytes) -> None:
-    broker = Broker(services, MqttSettings())
-    assert await left_by(lambda: MqttConnection(broker), data) == []
+    context = Context(services, MqttSettings())
+    assert await left_by(lambda: MqttConnection(context), data) == []
 
 
 @pytest.mark.parametrize(
     "data", [b"GET", UPGRADE, UPGRADE + b"\x82\x81mask\x7d", UPGRADE + b"\x01"]
 )
 async def test_websocket_leaves_nothing(services: Any, data: bytes) -> None:
-    broker = Broker(services, MqttSettings())
-    assert await left_by(lambda: WebSocketConnection(broker), data) == []
+    context = Context(services, MqttSettings())
+    assert await left_by(lambda: WebSocketConnection(context), data) == []
 
 
 async def test_the_collector_would_find_a_cycle() -> None:

@@ -78,7 +78,7 @@ async def test_an_acknowledgement_of_nothing_is_answered_where_its_sender_waits(
     client.gets(packet, PingReq())
     await client.until(PingResp)
     assert client.heard[1:-1] == answers
-    assert here.broker.counters.stray_acknowledgements == 1
+    assert here.context.counters.stray_acknowledgements == 1
 
 
 async def test_a_pubrec_that_came_twice_is_answered_twice() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocols.mqtt.connection import Connection
-from protocols.mqtt.context import Broker
+from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import Opcode, masked
@@ -94,9 +94,9 @@ class Clock:
         return asyncio.get_running_loop().call_later(1000, lambda: None)
 
 
-def broker(settings: Settings | None = None) -> Broker:
+def context(settings: Settings | None = None) -> Context:
     services: Any = SimpleNamespace(memory=Memory())
-    return Broker(services, settings or Settings())
+    return Context(services, settings or Settings())
 
 
 def connected(protocol: asyncio.Protocol) -> Transport:
@@ -115,7 +115,7 @@ async def test_who_sends_pings_of_websocket_and_takes_no_answer_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Connection, "is_let_in", True)
-    web = WebSocketConnection(broker())
+    web = WebSocketConnection(context())
     transport = connected(web)
     web.data_received(UPGRADE)
     body, mask = b"x" * 125, b"mask"
@@ -135,7 +135,7 @@ async def test_who_never_asks_for_a_websocket_is_closed_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    shared = broker(Settings(connect_timeout=0))
+    shared = context(Settings(connect_timeout=0))
     transport = connected(WebSocketConnection(shared))
     await asyncio.sleep(0.001)  # behind the appointment, which was made before
     assert transport.is_closing()
@@ -145,7 +145,7 @@ async def test_who_never_asks_for_a_websocket_is_closed_and_counted(
 
 async def test_silence_is_counted_from_when_a_client_is_read_again() -> None:
     """What it said meanwhile lies in its socket, and may well be a ping."""
-    connection, clock = Connection(broker()), Clock()
+    connection, clock = Connection(context()), Clock()
     connection._loop = clock  # type: ignore[assignment]
     transport = connected(connection)
     connection._watch(10)

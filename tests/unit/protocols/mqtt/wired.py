@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocols.mqtt.connection import Connection
-from protocols.mqtt.context import Broker
+from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
@@ -53,7 +53,7 @@ class Broking:
         scheduler().clock = lambda: 0.0  # however busy the machine is, no slice is over
         self.world = Services()
         self._ports: Any = _Ports(self.world)
-        self.broker = Broker(self._ports, Settings(sys_interval=0, **settings))
+        self.context = Context(self._ports, Settings(sys_interval=0, **settings))
 
     def use(self, auth: Auth) -> None:
         """Logins are checked there from now on."""
@@ -61,7 +61,7 @@ class Broking:
 
     def wire(self, version: Version = Version.V5) -> Wire:
         """A connection on which nothing was said."""
-        return Wire(Connection(self.broker), version)
+        return Wire(Connection(self.context), version)
 
     async def client(
         self,
@@ -86,7 +86,7 @@ class Broking:
 
 
 class _Ports:
-    """`World.vhost` is a virtual host; a broker asks for one by its name."""
+    """`World.vhost` is a virtual host; a context asks for one by its name."""
 
     def __init__(self, world: Services) -> None:
         self.auth = world.auth
