@@ -1,1 +1,1 @@
-"""PostgreSQL: the only place with SQL."""
+"""The PostgreSQL store: the only package with SQL."""

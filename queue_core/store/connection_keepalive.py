@@ -1,7 +1,7 @@
-"""A database that is gone without a word is noticed: a machine that lost its power, a cut cable, a
-firewall that forgot the connection.
+"""TCP keepalive of database connections: makes a connection fail when its server is gone without a
+word (a machine that lost its power, a cut cable, a firewall that forgot the connection).
 
-Without this a statement would wait for about 15 minutes, which is what TCP tries by default, and an
+Without it a statement would wait for about 15 minutes, which is what TCP tries by default, and an
 idle connection for two hours. A server that is there and takes its time is not affected: its kernel
 answers.
 """
@@ -29,7 +29,8 @@ _OPTIONS: Final = (
 
 
 def socket_of(connection: object) -> socket.socket | None:
-    """The driver has no public way to its socket; a test holds that this one works."""
+    """Returns the socket below an asyncpg connection. The driver has no public way to it; a test
+    holds that this one works."""
     transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined]
     link: socket.socket | None = transport.get_extra_info("socket")
     return link

@@ -1,4 +1,4 @@
-"""Connections whose plans are not compiled before they run.
+"""Planner settings of pooled connections: switches JIT compilation off.
 
 PostgreSQL compiles (JIT) what it estimates to be costly, and a plan over hundreds of segments takes
 it seconds to compile where running it takes milliseconds. Asked for by SET, not at the connection's
@@ -18,8 +18,8 @@ NO_JIT: Final = "SET jit = off"
 
 
 class PooledConnection(asyncpg.Connection):
-    """Stays so when the pool resets it for the next one, and commits to the disk; the pool's `init`
-    asks for both first."""
+    """Keeps JIT off and commits synchronous when the pool resets the connection for its next user;
+    the pool's `init` sets both first."""
 
     def get_reset_query(self) -> str:
         return "\n".join((super().get_reset_query(), f"{NO_JIT};", f"{READ_COMMITTED};", INSIST))

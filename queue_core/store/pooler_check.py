@@ -1,5 +1,5 @@
-"""Whether a connection is a session of its own, as the lock on the database needs: behind a pooler
-that gives a session to each transaction, two gateways would both hold it."""
+"""Refuses connections that are not a session of their own, as the lock on the database needs:
+behind a pooler that gives a session to each transaction, two gateways would both hold it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Commits that a database has lost: how they are noticed, and what is said of them."""
+"""Detection of lost commits: a failover or a restored backup that took the database back in
+time."""

@@ -29,7 +29,8 @@ Reading = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far commits had come: the newest number, and the offsets given by all of them."""
+    """The newest commit that a database has: its number, and the offsets given by all commits up to
+    it."""
 
     number: int = 0
     messages: int = 0
@@ -63,13 +64,13 @@ class Marks:
         self._unproven: dict[int, int] = {}  # place in the order of answers, by number
 
     def begin(self, messages: int = 0) -> Mark:
-        """The mark of a transaction that gives so many offsets to messages."""
+        """Makes the mark of a transaction that gives `messages` offsets to messages."""
         self._begun += 1
         return Mark(self.generation, self._begun, self.messages + messages, self._answered)
 
     def committed(self, mark: Mark) -> None:
-        """The database has answered that this transaction is committed. Whatever had been answered
-        when it began is in the database as surely as this one."""
+        """Notes that the database has answered this transaction's commit. Every commit that had
+        been answered when it began is in the database as surely as this one."""
         self._answered += 1
         held = self._unproven
         self._unproven = {n: place for n, place in held.items() if place > mark.answered}
@@ -82,18 +83,20 @@ class Marks:
 
     @property
     def numbers(self) -> list[int]:
-        """Marks that must be in the database; with them, everything that was committed is."""
+        """The marks that must be in the database; with them, everything that was committed is
+        there."""
         return list(self._unproven)
 
 
 async def missing(connection: Reading, numbers: list[int]) -> list[int]:
-    """Those numbers that the database has no mark of."""
+    """Returns the given mark numbers that the database does not have."""
     present = {row["number"] for row in await connection.fetch(PRESENT, numbers)}
     return sorted(set(numbers) - present)
 
 
 async def is_committed(connection: Reading, mark: Mark) -> bool:
-    """Whether a transaction whose answer was lost is in the database: then all of it is."""
+    """Tells if a transaction whose answer was lost is in the database. PostgreSQL has all of it or
+    none."""
     return not await missing(connection, [mark.number])
 
 

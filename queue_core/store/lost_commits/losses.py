@@ -57,8 +57,8 @@ class Loss:
 def find_losses(
     queues: Mapping[int, Stored], there: Iterable[int], found: Recovered
 ) -> Iterator[Loss]:
-    """Messages that memory holds for committed and the tables do not have. `there` are the ids of
-    the queues that the tables know."""
+    """Finds messages that memory holds for committed and the tables do not have. `there` are the
+    ids of the queues that the tables know."""
     known = set(there)
     for queue_id, queue in queues.items():
         if queue.is_deleted:
@@ -72,8 +72,8 @@ def find_losses(
 
 
 def missing_commits(number: int, until: float, found: Extent) -> Loss:
-    """Commits up to that number, the last of them at that time, of which the tables know those up
-    to another."""
+    """Makes the loss of commits up to `number`, the last of them committed at `until`; `found` is
+    the newest commit that the tables still have."""
     since = "the beginning" if found.at is None else moment(found.at.timestamp())
     count = max(number - found.number, 1)
     return Loss(
@@ -85,8 +85,8 @@ def missing_commits(number: int, until: float, found: Extent) -> Loss:
 
 
 def skipped(vhost: str, name: str, queue_id: int, first: int, messages: int) -> Loss:
-    """Offsets of a queue that are not given, since so many messages were lost of all queues
-    together, and nobody knows of which."""
+    """Makes the loss of a queue's offsets that are not given any more: `messages` were lost of all
+    queues together, and nobody knows of which."""
     end = first + messages
     return Loss(
         SETBACK,
@@ -136,8 +136,8 @@ def _cut_off(queue: Stored, tail: int) -> Loss:
 async def note_losses(
     connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy, losses: Sequence[Loss]
 ) -> None:
-    """Writes them down for the DBA, and for the next start, which numbers on behind them. Where
-    there is no table for it (an older schema came back), the log alone has them."""
+    """Writes losses into howdah.loss, for the DBA and for the next start, which numbers on behind
+    them. Where the table is missing (an older schema came back), the log alone has them."""
     if not losses:
         return
     for loss in losses[:NAMED_AT_MOST]:
@@ -162,5 +162,5 @@ def summary(losses: Sequence[Loss]) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time, for people."""
+    """Formats a Unix time for people, in UTC."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"

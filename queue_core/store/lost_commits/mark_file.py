@@ -127,13 +127,13 @@ class MarkFile:
         self.abandon()
 
     def abandon(self) -> None:
-        """Leaves the file as it is."""
+        """Closes the file and leaves the record in it as it is."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     async def keep_up(self) -> None:
-        """Has the newest record reach the disk, every few seconds; in a thread, since it takes the
+        """Syncs the newest record to the disk every few seconds; in a thread, since it takes the
         disk's time."""
         if self._descriptor < 0 or self._is_synced or time.monotonic() < self._next_sync:
             return
@@ -173,7 +173,7 @@ class MarkFile:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """An old record would look like the last word: better none."""
+        """Removes the record after a failed write: an old one would look like the last word."""
         log.warning(
             "%s, the record of commits, cannot be kept: %s; should this gateway end together with "
             "its database, nobody can tell what a standby lacks. Way out: make data_dir writable, "

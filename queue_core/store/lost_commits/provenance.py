@@ -43,8 +43,8 @@ FORGET_OWNERSHIPS: Final = "DELETE FROM howdah.ownership WHERE epoch <= $1 OR ep
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One database of one server. A standby that becomes the primary differs by its timeline alone;
-    a dump that is restored by its database, or by its server, too."""
+    """Names one database of one server. A standby that becomes the primary differs by its timeline
+    alone; a restored dump differs by its database, or by its server, too."""
 
     server: str = ""  # system identifier; empty: unknown
     database: int = 0
@@ -55,7 +55,7 @@ class Place:
         return f"server {self.server or 'unknown'}, database {self.database}{timeline}"
 
     def differs(self, other: Place) -> bool:
-        """Whether something that is known of both is not the same."""
+        """Tells if something that is known of both places is not the same."""
         pairs = (
             (self.server, other.server),
             (self.database, other.database),
@@ -179,8 +179,8 @@ def _is_of(record: Record, tenure: Tenure) -> bool:
 
 
 def _tenure_after(record: Record, past: Past) -> Tenure | None:
-    """Who took the database next, as far as the database knows; None: nobody before this gateway.
-    After a setback, that may be one of the same epoch."""
+    """Finds the gateway that took the database after the record's own; None if there was none
+    before this one. After the database went back in time, it may have the same epoch."""
     later = (t for t in past.tenures if t.epoch >= record.epoch and not _is_of(record, t))
     return next(later, None)
 
@@ -225,8 +225,8 @@ def _missing(
 
 
 def _unproven(past: Past, reason: str) -> Shortfall | None:
-    """Said where the server, the database or the timeline is another one than the last gateway
-    wrote to."""
+    """Makes the shortfall for a server, database or timeline other than the last gateway wrote to;
+    None if all three are the same."""
     if not past.tenures or not past.place.differs(past.tenures[-1].place):
         return None
     last, extent = past.tenures[-1], past.extent

@@ -1,1 +1,1 @@
-"""The way back out of the tables: messages, and all that a restart finds."""
+"""Reads messages and the state of queues back from the tables."""

@@ -1,4 +1,5 @@
-"""Reads back what did not fit into memory: ranges of offsets from the segments that hold them."""
+"""Reads messages back that did not fit into memory: ranges of offsets from the segments that hold
+them."""
 
 from __future__ import annotations
 
@@ -31,18 +32,20 @@ RETRY: Final = 0.5  # seconds, while the database is out of reach
 
 
 def range_statement(segment: int) -> str:
-    """Rows of a range, so many at most, and no more once so many bytes are full."""
+    """Makes the statement that reads a range of offsets from a segment, limited in rows and in
+    bytes."""
     which = 'm."offset" >= $2 AND m."offset" < $3 ORDER BY m."offset" LIMIT $4'
     return _bounded(segment, which, "$5")
 
 
 def offsets_statement(segment: int) -> str:
-    """Rows of single offsets, and no more once so many bytes are full."""
+    """Makes the statement that reads single offsets from a segment, limited in bytes."""
     return _bounded(segment, 'm."offset" = ANY($2::int8[])', "$3")
 
 
 def _bounded(segment: int, which: str, room: str) -> str:
-    """Sizes are known without reading the bodies."""
+    """Makes a statement that stops once its rows fill the bytes asked for. PostgreSQL knows the
+    size of a body without reading it."""
     return f"""
         SELECT {COLUMNS} FROM (
             SELECT s.*, sum(s.size) OVER (ORDER BY s."offset" ROWS UNBOUNDED PRECEDING) - s.size
@@ -58,7 +61,8 @@ def _bounded(segment: int, which: str, room: str) -> str:
 
 
 def time_statement(segment: int) -> str:
-    """Offsets and times have one order, so the first match is found without reading far."""
+    """Makes the statement that finds a segment's first offset of a time or later. Offsets and times
+    have one order, so the first match is found without reading far."""
     return (
         f'SELECT "offset" FROM howdah.message_{segment} '
         'WHERE queue_id = $1 AND "offset" >= $2 AND enqueued_at >= $3 ORDER BY "offset" LIMIT 1'
@@ -66,7 +70,7 @@ def time_statement(segment: int) -> str:
 
 
 class Reader:
-    """Reads for all queues, over a small pool of connections."""
+    """Reads messages back for all queues, over a small pool of connections."""
 
     def __init__(self, pool: asyncpg.Pool, forms: Forms, counters: Counters) -> None:
         self._pool = pool
@@ -89,7 +93,8 @@ class Reader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def read_range(self, each: Log, start: int, end: int, limit: int) -> list[Entry]:
-        """Entries of [start, end) in offset order, `limit` at most, and about CHUNK_BYTES."""
+        """Reads the entries of [start, end) in offset order, `limit` at most, and about
+        CHUNK_BYTES."""
         found: list[Entry] = []
         room = CHUNK_BYTES
         async with self._pool.acquire() as connection:
@@ -112,8 +117,9 @@ class Reader:
         return found
 
     async def read_offsets(self, each: Log, offsets: Sequence[int]) -> list[Entry]:
-        """Entries of those offsets that exist, in offset order: the first ones, about CHUNK_BYTES
-        of them, and none only if there are none. Those behind the last were not looked for."""
+        """Reads the entries of those offsets that exist, in offset order: the first ones, about
+        CHUNK_BYTES of them, and none only if there are none. Offsets behind the last entry were not
+        looked for."""
         found: list[Entry] = []
         if not offsets:
             return found
@@ -135,7 +141,7 @@ class Reader:
         return found
 
     async def offset_at(self, each: Log, time: float) -> int:
-        """The first offset enqueued at that time or later."""
+        """Finds the first offset that was enqueued at that time or later."""
         async with self._pool.acquire() as connection:
             for segment, (first, _) in sorted(each.spans.items()):
                 if segment not in each.spans:
@@ -148,7 +154,8 @@ class Reader:
         return each.tail
 
     def amend(self, entry: Entry, amendments: Amendments) -> None:
-        """What consumers added to it is not in its row."""
+        """Adds to a message read back what consumers added to it (AMQP 1.0's modified outcome); its
+        row does not have that."""
         known = amendments.get(entry.offset)
         if known is not None and known[1] is not None:
             entry.message = self._forms.amended(entry.message, known[1])
@@ -173,8 +180,8 @@ class Reader:
 
 
 def _merged(found: list[Entry], more: list[Entry]) -> list[Entry]:
-    """In offset order. What was carried forward lies in a later segment than its neighbours, and
-    while that happens it may be seen in both."""
+    """Merges entries of two segments in offset order. A message that was carried forward lies in a
+    later segment than its neighbours, and may be seen in both for a moment."""
     if not found or not more or found[-1].offset < more[0].offset:
         return found + more
     by_offset = {entry.offset: entry for entry in found + more}
@@ -182,15 +189,16 @@ def _merged(found: list[Entry], more: list[Entry]) -> list[Entry]:
 
 
 def _cut(found: list[Entry], more: list[Entry]) -> tuple[list[Entry], int]:
-    """What comes after the last one of a segment that filled the chunk is for another time, in
-    every segment: offsets that were carried forward lie between those of others."""
+    """Cuts the entries of all segments at the last offset of the one that filled the chunk: offsets
+    that were carried forward lie between those of others, so what comes behind is read the next
+    time."""
     end = more[-1].offset + 1
     return [entry for entry in found if entry.offset < end], end
 
 
 class LogSource:
-    """What one queue's `Ready` reads back from. Answers once, whatever the database does meanwhile:
-    a queue whose messages are out of reach waits for them."""
+    """Reads one queue's messages back for its `Ready`. Each fetch answers once, whatever the
+    database does meanwhile: a queue whose messages are out of reach waits for them."""
 
     __slots__ = ("_log", "_reader", "amendments", "delays")
 

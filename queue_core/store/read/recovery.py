@@ -1,4 +1,4 @@
-"""What the database knows of the log and the journal when a gateway starts.
+"""Recovery: reads the state of the log and the journal from the database when a gateway starts.
 
 Everything is found by index: which offsets of which queue lie in which segment costs a few probes
 for each queue and segment, whatever the number of messages.
@@ -60,7 +60,8 @@ DUPLICATES: Final = """
 
 
 def spans_statement(segment: int) -> str:
-    """First and last offset of each queue in a segment: from queue to queue along the index."""
+    """Makes the statement that finds the first and last offset of each queue in a segment, going
+    from queue to queue along the index."""
     return f"""
         WITH RECURSIVE held AS (
             (SELECT queue_id FROM howdah.message_{segment} ORDER BY queue_id LIMIT 1)
@@ -92,12 +93,17 @@ class TornTables(StoreUnavailable):
 
 @dataclass(slots=True)
 class GroupState:
+    """The settled offsets of one queue or consumer group, and how far its offsets were handed
+    out."""
+
     settled: Settled
     handed_out: int = 0
 
 
 @dataclass(slots=True)
 class Recovered:
+    """The state of all queues as the database has it when a gateway starts, by queue id."""
+
     generation: int
     next_seq: int
     segments: list[Segment]
@@ -112,8 +118,8 @@ class Recovered:
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # noted and reserved, by queue
 
     def end_of(self, queue_id: int, *, is_stream: bool) -> int:
-        """The offset that the next message gets. Of a stream its newest messages always stay, and
-        its groups tell nothing about its end: one may wait for an offset to come."""
+        """Returns the offset that the queue's next message gets. A stream always keeps its newest
+        messages, and its groups tell nothing about its end: one may wait for an offset to come."""
         ends = [end for _, end in self.gaps.get(queue_id, ())]
         if is_stream:
             ends += [last + 1 for _, last in self.spans.get(queue_id, {}).values()]
@@ -122,15 +128,15 @@ class Recovered:
         return max(ends, default=0)
 
     def torn_off(self, queue_id: int, *, is_stream: bool) -> tuple[int, int] | None:
-        """Offsets that a queue has given to messages of which nothing is left, not even that they
-        were settled: a partition went by hand. The end is an upper bound."""
+        """Returns the offsets that a queue gave to messages of which nothing is left, not even that
+        they were settled: somebody took a partition away by hand. The end is an upper bound."""
         noted, reserved = self.ends.get(queue_id, (0, 0))
         end = self.end_of(queue_id, is_stream=is_stream)
         return (end, reserved) if end < noted else None
 
     def tail(self, queue_id: int) -> int:
-        """Where a queue ends: behind its last message, or behind what was settled when the last
-        ones were dropped."""
+        """Returns the end of a queue: behind its last message, or behind what was settled when the
+        last ones were dropped."""
         ends = [last + 1 for _, last in self.spans.get(queue_id, {}).values()]
         for group in self.groups.get(queue_id, {}).values():
             ends.append(group.settled.floor)
@@ -168,7 +174,7 @@ async def recover(connection: asyncpg.Connection) -> Recovered:
 async def recover_delays(
     connection: asyncpg.Connection, found: Recovered, now: datetime | None
 ) -> None:
-    """When the messages are due that their publishers delayed, and that are not due yet."""
+    """Reads when messages are due that their publishers delayed, of those that are not due yet."""
     async with connection.transaction():  # in pages: it may be millions
         await connection.execute(BY_INDEX)
         async for row in connection.cursor(DELAYED, now, prefetch=PAGE_ROWS):
@@ -184,7 +190,7 @@ async def require_tables(connection: asyncpg.Connection) -> None:
 
 
 def torn_text(missing: str, stands_in: str | None) -> str:
-    """What is wrong with a partition, and what helps."""
+    """Explains that a partition is missing or renamed, and what helps."""
     repair = "stop the gateway, run SELECT * FROM howdah.repair(), and start it again"
     if stands_in is not None:
         return f"the table howdah.{missing} is called howdah.{stands_in} now: {repair}"
@@ -216,7 +222,8 @@ def _segment(row: asyncpg.Record) -> Segment:
 
 
 async def _measure(connection: asyncpg.Connection, segment: Segment) -> None:
-    """The one that was open when the gateway stopped: its size on disk will do."""
+    """Takes the size on disk for the bytes of the segment that was open when the gateway
+    stopped."""
     segment.bytes = await connection.fetchval(
         "SELECT pg_total_relation_size($1::regclass)", f"howdah.message_{segment.id}"
     )
@@ -254,7 +261,8 @@ async def _recover_failures(connection: asyncpg.Connection, found: Recovered) ->
 
 
 def parse_multirange(text: str) -> list[tuple[int, int]]:
-    """'{[1,5),[7,9)}' as PostgreSQL writes it: canonical, closed below and open above."""
+    """Parses '{[1,5),[7,9)}' as PostgreSQL writes a multirange: canonical, closed below and open
+    above."""
     inner = text.strip("{}")
     if not inner:
         return []

@@ -1,1 +1,1 @@
-"""What SQL asks of a running gateway."""
+"""Requests that SQL makes of a running gateway: messages of the outbox, and commands."""

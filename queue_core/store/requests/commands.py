@@ -1,5 +1,6 @@
-"""What people ask for in SQL: purge, redrive, declare, delete, bind, reset a group. Done here, by
-the process that knows who holds which message; the answer goes into the command's row."""
+"""Commands that people give in SQL: purge, redrive, declare, delete, bind, reset a group. The
+gateway runs them, since it alone knows which consumer holds which message; the answer goes into the
+command's row."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class Commands:
         }
 
     async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
-        """Reads what is asked for and not done."""
+        """Reads the commands that are asked for and not done."""
         rows: list[asyncpg.Record] = await connection.fetch(OPEN)
         return rows
 
@@ -75,7 +76,7 @@ class Commands:
         await connection.execute(FORGET)
 
     async def run(self, connection: asyncpg.pool.PoolConnectionProxy, row: asyncpg.Record) -> None:
-        """Does it, and writes down what came of it."""
+        """Runs one command, and writes its result or its error into the row."""
         number = row["id"]
         if number not in self._unsaid:
             self._unsaid[number] = await self._run(row)
@@ -153,7 +154,8 @@ class Commands:
         return {"group": argument["group"], "offset": start}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
-        """Each dead letter goes back to the queue it died in, in one commit with its leaving."""
+        """Moves each dead letter back to the queue it died in; it leaves this queue in the same
+        commit."""
         queue = vhost.queue(name)
         if not isinstance(queue, ClassicQueue):
             raise InvalidArgument(f"queue '{name}' is {queue.spec.kind}: only classic ones redrive")
@@ -168,7 +170,8 @@ class Commands:
         return {"moved": moved, "left": len(wanted) - moved}
 
     async def _redrive_some(self, vhost: Vhost, queue: ClassicQueue, offsets: list[int]) -> int:
-        """Read first, then taken: should the database go away in between, all are ready still."""
+        """Redrives the given offsets: each is read first and taken then, so that all are still
+        ready should the database go away in between."""
         cursor, moved = queue.cursor, 0
         while offsets and (entries := await self._reader.read_offsets(queue.log, offsets)):
             for entry in entries:
@@ -192,7 +195,7 @@ class Commands:
 
 
 def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:
-    """What was asked for is meant for the queue of then, not for one of the same name."""
+    """Raises QueueNotFound if the queue was deleted and made anew since the command was given."""
     queue = vhost.queues.get(name)
     if queue_id is None or not isinstance(queue, ClassicQueue | StreamQueue):
         return
@@ -203,7 +206,7 @@ def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:
 
 
 def revived(message: Message) -> Message:
-    """The message as it was before its last death; the deaths stay on record."""
+    """Returns the message as it was before its last death; the deaths stay on record."""
     death = message.deaths[0]
     return Message(
         message.body,

@@ -45,8 +45,8 @@ RESCAN: Final = 5.0  # seconds
 
 
 def _first_rows(condition: str, columns: str = "") -> str:
-    """The first rows, of which the last may go beyond CHUNK_BYTES. Their sizes are known without
-    reading them: a body lies uncompressed."""
+    """Makes the statement that reads the first rows of the outbox, of which the last may go beyond
+    CHUNK_BYTES. Their sizes are known without reading them: a body lies uncompressed."""
     return f"""
         SELECT o.*{columns} FROM (
             SELECT o.*, s.bytes, sum(s.bytes) OVER (ORDER BY o.id ROWS UNBOUNDED PRECEDING)
@@ -78,12 +78,12 @@ QueueKey = tuple[str, str]  # vhost and name
 
 
 def _has_more(rows: list[asyncpg.Record]) -> bool:
-    """Whether more rows may be there than were read at once."""
+    """Tells if the outbox may have more rows than were read at once."""
     return len(rows) >= CHUNK or (bool(rows) and rows[-1]["bytes_so_far"] >= CHUNK_BYTES)
 
 
 def _count_before(rows: list[asyncpg.Record], moment: datetime) -> int:
-    """How many of the rows, which are in their order, were inserted before a moment."""
+    """Counts the rows, given in their order, that were inserted before a moment."""
     for count, row in enumerate(rows):
         if row["inserted_at"] >= moment:
             return count
@@ -91,6 +91,9 @@ def _count_before(rows: list[asyncpg.Record], moment: datetime) -> int:
 
 
 class Outbox:
+    """Publishes the rows of howdah.outbox, and keeps those back that wait for room in a full
+    queue."""
+
     def __init__(
         self,
         vhosts: Mapping[str, Vhost],
@@ -115,16 +118,15 @@ class Outbox:
         self._holding: asyncio.Task[None] | None = None  # until slow subscribers have room
 
     def close(self) -> None:
-        """Nobody is waited for any more."""
+        """Stops waiting for slow subscribers."""
         if self._holding is not None:
             self._holding.cancel()
 
     async def drain(
         self, connection: asyncpg.pool.PoolConnectionProxy, now: float, commands: Commands
     ) -> int:
-        """Publishes what has been committed, and runs what people asked for, in the order in which
-        a transaction said them: a queue is declared before the messages that follow. The number of
-        both."""
+        """Publishes committed rows and runs commands, in the order in which a transaction said
+        them: a queue is declared before the messages that follow. Returns the number of both."""
         entered = await self._let_all_in(connection, now)
         rows = await self._rows(connection)
         # Read after the rows: whoever's message is seen, their commands are, too.
@@ -151,7 +153,8 @@ class Outbox:
         return len(rows) + entered + len(open_commands)
 
     async def _rows(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
-        """Messages that nobody has looked at yet; none while they have to wait."""
+        """Reads messages that nobody has looked at yet; none while slow subscribers make the outbox
+        wait."""
         if self._holding is not None and not self._holding.done():
             return []
         known = [*self._under_way, *self._failed]
@@ -159,7 +162,7 @@ class Outbox:
         return rows
 
     async def _let_all_in(self, connection: asyncpg.pool.PoolConnectionProxy, now: float) -> int:
-        """Messages that waited for room in a queue that has some."""
+        """Publishes messages that waited for room to the queues that have some now."""
         if now >= self._next_rescan:
             # a transaction may take its number from the sequence long before it shows
             self._low, self._next_rescan = 0, now + RESCAN
@@ -186,13 +189,13 @@ class Outbox:
             self._holding = asyncio.create_task(wait_for_room(pressed))
 
     def _take_pressed(self) -> list[CompetingQueue]:
-        """Queues of slow subscribers that were found full. All that SQL publishes comes from one
-        outbox, which waits for them as any publisher does."""
+        """Takes the queues of slow subscribers that were found full. All that SQL publishes comes
+        from one outbox, which waits for them as any publisher does."""
         return [queue for vhost in self._vhosts.values() for queue in vhost.take_pressed()]
 
     def _move_low(self, rows: list[asyncpg.Record]) -> None:
-        """Rows that were not to be seen when the candidate was noted have shown themselves by the
-        time that every transaction of then has ended."""
+        """Moves the id behind which scans start. A row that was not visible when the candidate was
+        noted has shown itself by the time that every transaction of then has ended."""
         last = rows[-1]
         if self._candidate is None:
             self._candidate = (last["id"], last["next_to_run"])
@@ -261,7 +264,8 @@ class Outbox:
     def _split(
         self, vhost: Vhost, message: Message, route: Route[Queue]
     ) -> tuple[Route[Queue], tuple[str, ...]]:
-        """Those that take it now, and the names of those that it waits for."""
+        """Splits a route into the queues that take the message now, and the names of the full ones
+        that it waits for."""
         assert self._waited_for is not None
         full_ones = []
         if vhost.house.delays.refuses(message.not_before):
@@ -298,7 +302,8 @@ class Outbox:
         return None if vhost is None else vhost.queues.get(key[1])
 
     def _has_room(self, key: QueueKey) -> bool:
-        """A queue that is gone has: what waits for it need not wait any longer."""
+        """Tells if a queue takes messages from the outbox again. A deleted queue counts as one that
+        does: nothing needs to wait for it."""
         queue = self._queue(key)
         return not isinstance(queue, ClassicQueue) or not queue.is_full(queue.log.pending)
 
@@ -310,7 +315,7 @@ class Outbox:
         return self._has_room(key)
 
     async def _let_in(self, connection: asyncpg.pool.PoolConnectionProxy, key: QueueKey) -> int:
-        """Those that wait for this queue enter it, in order, until it is full again."""
+        """Publishes the messages that wait for this queue, in order, until it is full again."""
         assert self._waited_for is not None
         rows = await connection.fetch(WAITING, *key)
         entered = 0
@@ -350,7 +355,8 @@ class Outbox:
         self._under_way.difference_update(tokens)
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        """Not tried again at once; a restart tries once more."""
+        """Remembers rows that cannot be stored, so that they are not tried again; a restart tries
+        once more."""
         self._under_way.difference_update(tokens)
         self._failed.update(tokens)
         log.error("outbox rows %s cannot be stored: %s", tokens, error)

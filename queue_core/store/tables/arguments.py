@@ -26,7 +26,8 @@ JSONB: Final = Dialect(_jsonb_keeps, lambda name: "\0" not in name)
 
 
 def stored(arguments: Mapping[str, object]) -> dict[str, Value]:
-    """Raises InvalidArgument for what cannot be stored, and for a name that is ours."""
+    """Converts declared arguments to jsonb. Raises InvalidArgument for values that cannot be
+    stored, and for the argument name that the gateway uses itself."""
     for name in arguments:
         if "\0" in name or name == TYPES:
             raise InvalidArgument(f"an argument cannot have the name {name!r}; choose another")
@@ -43,7 +44,8 @@ def stored(arguments: Mapping[str, object]) -> dict[str, Value]:
 
 
 def declared(arguments: Mapping[str, Value]) -> dict[str, Value]:
-    """What was stored. Where somebody changed the one and not the other, as it stands."""
+    """Restores arguments as they were declared. Where somebody changed the values and not their
+    types by hand, the values stand as text."""
     plain = {name: value for name, value in arguments.items() if name != TYPES}
     try:
         return cast("dict[str, Value]", restored(plain, arguments.get(TYPES)))

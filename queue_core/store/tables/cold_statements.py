@@ -1,5 +1,5 @@
-"""Cold statements: a transaction of its own for each, through the engine, and the core's errors;
-many rows in one statement, as arrays."""
+"""Runs cold statements: each in a transaction of its own, through the engine, with failures raised
+as the core's errors; many rows go into one statement, as arrays."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ complaints = Complaints(log)
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A transaction that writes: committed when the block ends, and behind the fence where the
-    engine has one, with a mark of its own. Raises what `reading` does."""
+    """Opens a transaction that writes: it is committed when the block ends, behind the fence where
+    the engine has one, with a mark of its own. Raises what `reading` does."""
     fence: Fence | None = engine.get_execution_options().get(FENCE)
     passage = None if fence is None else fence.begin()
     async with _in_our_words():
@@ -49,9 +49,9 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A transaction that only reads. A database out of reach, or in which somebody has taken rights
-    or tables away, is StoreUnavailable, a value that it cannot hold InvalidArgument; a broken
-    constraint or statement is our own mistake, and stays what it is."""
+    """Opens a transaction that only reads. Raises StoreUnavailable where the database is out of
+    reach or somebody has taken rights or tables away, and InvalidArgument for a value that it
+    cannot hold; a broken constraint or statement is our own mistake, and stays what it is."""
     async with _in_our_words(), engine.connect() as connection:
         yield connection
 
@@ -73,8 +73,8 @@ async def _in_our_words() -> AsyncIterator[None]:
 
 
 def _is_about_a_value(error: DBAPIError) -> bool:
-    """Most of these classes SQLAlchemy has no name for; the driver itself refuses text that is no
-    Unicode."""
+    """Tells if an error is about a value in the statement. SQLAlchemy has no name for most of these
+    classes; the driver itself refuses text that is no Unicode."""
     return (
         isinstance(error, DataError)
         or _state(error).startswith(ABOUT_VALUES)
@@ -93,13 +93,14 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
 
 
 def _first_line(error: BaseException) -> str:
-    """In the words of whoever found it: the driver or the database, not those between."""
+    """Returns the first line of the error as the driver or the database worded it, not
+    SQLAlchemy."""
     found = getattr(getattr(error, "orig", None), "__cause__", None) or error
     return next(iter(str(found).splitlines()), type(found).__name__)
 
 
 def unnested(**columns: tuple[Sequence[object], Any]) -> TableValuedAlias:
-    """A table of the given columns: for each its values and their type."""
+    """Makes a table of the given columns by unnest: for each its values and their type."""
     arrays = [bindparam(None, list(v), ARRAY(kind), unique=True) for v, kind in columns.values()]
     named = [column(name, kind) for name, (_, kind) in columns.items()]
     return func.unnest(*arrays).table_valued(*named).render_derived(name="given")

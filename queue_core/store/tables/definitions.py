@@ -1,5 +1,5 @@
-"""Durable definitions: vhosts, exchanges, queues, bindings. Cold: written when they change, read
-when the gateway starts."""
+"""Durable definitions: the tables of vhosts, exchanges, queues and bindings. They are cold: written
+when they change, read when the gateway starts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class DefinitionStore:
             await _delete_exchange(connection, vhost, name)
 
     async def add_queue(self, vhost: str, spec: QueueSpec, created_by: str | None) -> int:
-        """The number that the new queue gets."""
+        """Stores a new queue, and returns its id."""
         return await self._adding.add(
             {
                 "vhost": vhost,
@@ -179,7 +179,7 @@ class DefinitionStore:
 
 
 async def _delete_exchange(connection: AsyncConnection, vhost: str, name: str) -> None:
-    """With its bindings."""
+    """Deletes an exchange with its bindings."""
     bound, table = schema.binding.c, schema.exchange
     leads_here = (bound.destination_kind == "exchange") & (bound.destination == name)
     await connection.execute(
@@ -189,7 +189,7 @@ async def _delete_exchange(connection: AsyncConnection, vhost: str, name: str) -
 
 
 async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, str]]) -> None:
-    """With their bindings."""
+    """Deletes queues with their bindings."""
     vhosts, names = zip(*keys, strict=True)
     gone = unnested(vhost=(vhosts, Text), name=(names, Text))
     bound, table = schema.binding.c, schema.queue.c
@@ -206,7 +206,8 @@ async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, 
 
 
 def _queue(row: Any) -> QueueSpec:
-    """What was declared can be read again; what was changed by hand is named with its place."""
+    """Reads a queue's spec from its row. Raises InvalidArgument, with the way out, for a row that
+    was changed by hand and cannot be used."""
     try:
         spec = QueueSpec.parse(row.name, declared(row.arguments))
     except CoreError as error:

@@ -1,7 +1,5 @@
-"""Cold statements of many clients at once: what gathers while one transaction runs goes into the
-next, as in the writer. A thousand clients that come back together cost a few commits, not a
-thousand.
-"""
+"""Group commit of cold statements: items that gather while one transaction runs go into the next,
+as in the writer. A thousand clients that come back together cost a few commits, not a thousand."""
 
 from __future__ import annotations
 
@@ -21,7 +19,8 @@ R = TypeVar("R")
 
 
 class Gathering(Generic[T, R]):
-    """`write` takes items and answers each in its place, in one transaction."""
+    """Commits items of many callers together. `write` takes a list of items and returns an answer
+    for each, in one transaction."""
 
     def __init__(self, write: Callable[[list[T]], Awaitable[Sequence[R]]]) -> None:
         self._write = write
@@ -29,7 +28,7 @@ class Gathering(Generic[T, R]):
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, item: T) -> R:
-        """Returns when it is committed."""
+        """Adds one item to the next commit, and returns its answer when it is committed."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if self._task is None:

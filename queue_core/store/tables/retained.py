@@ -1,5 +1,5 @@
-"""Retained messages as a table. Values enter and leave it with the writer's transactions; here they
-are read, and deleted when they have expired."""
+"""The table of retained messages. Values enter and leave it with the writer's transactions; here
+they are read, and deleted when they have expired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Changes of users, permissions and virtual hosts: heard of at once, and confirmed when in force.
+"""Changes of users, permissions and virtual hosts: the gateway hears of them by NOTIFY, and
+confirms them when they are in force.
 
 A trigger says on one channel that something was changed. Whoever wants to know when the gateway has
 taken it over says a token there, and hears it back on another. Nobody is trusted for what is said:
@@ -38,8 +39,8 @@ LONGEST_TOKEN: Final = 64
 
 
 class RightsListener:
-    """Calls `refresh` whenever something was changed, and confirms. `refresh` says whether all that
-    was committed before the call is in force."""
+    """Calls `refresh` whenever rights were changed, and confirms. `refresh` returns True if all
+    that was committed before the call is in force."""
 
     def __init__(
         self, url: str, refresh: Callable[[], Awaitable[bool]], on_wake: Callable[[], None]
@@ -52,7 +53,7 @@ class RightsListener:
         self._tokens: list[str] = []
 
     async def run(self) -> None:
-        """Listens until it is cancelled, also when the database was away in between."""
+        """Listens until it is cancelled; connects again after the database was away."""
         while True:
             try:
                 await self._listen()
@@ -118,7 +119,7 @@ async def confirmed(engine: AsyncEngine, seconds: float = CONFIRM_SECONDS) -> Co
 async def confirmed_on(
     connection: asyncpg.Connection, seconds: float = CONFIRM_SECONDS
 ) -> Confirmation:
-    """The same on a connection of the driver that is in no transaction."""
+    """Waits as `confirmed` does, on an asyncpg connection that is in no transaction."""
     if not await connection.fetchval(IS_SERVED, LOCK):
         return Confirmation.NO_GATEWAY
     token, heard = secrets.token_hex(8), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Sessions, subscriptions and packets in flight as tables, and the whole of it put together.
+"""The tables of MQTT sessions, subscriptions and packets in flight.
 
 Implements the port that `queue_core.sessions.session` names.
 """
@@ -48,7 +48,7 @@ def make_sessions(
     may_publish: MayPublish,
     settings: SessionSettings | None = None,
 ) -> Sessions:
-    """Sessions, retained messages and wills on one engine."""
+    """Makes the sessions of a gateway, with retained messages and wills, on one engine."""
     settings = settings or SessionSettings()
     retained = Retained(
         RetainedTable(engine, forms),
@@ -261,7 +261,8 @@ class SessionTables:
 
 
 class _Change(NamedTuple):
-    """A session comes or goes; what is None stays as it is, but for the expiry."""
+    """A session to be written or removed; a field that is None leaves its column as it is, but for
+    the expiry."""
 
     id: int
     state: str

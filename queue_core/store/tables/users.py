@@ -1,8 +1,5 @@
-"""Users, their passwords and their permissions in PostgreSQL: read by the gateway, changed by
-operators.
-
-Answers for the tables user, permission and topic_permission. It does not judge anybody.
-"""
+"""The tables user, permission and topic_permission: read by the gateway, changed by operators.
+Passwords are stored here and checked elsewhere."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ _IS_NEW: Final[ColumnElement[bool]] = literal_column("xmax = 0")
 
 
 class StoredRoll:
-    """The roll of users as the gateway reads it."""
+    """Reads all users and permissions for the gateway."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -95,14 +92,14 @@ def _user(row: Row[Any]) -> User:
 
 
 class Users:
-    """The same tables as an operator changes them; what is changed together is one transaction. A
-    running gateway hears of it at once: see `rights`."""
+    """Changes users and permissions for an operator; each call is one transaction. A running
+    gateway hears of it at once: see `rights_changes`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def roll(self) -> Roll:
-        """Everybody, as of now."""
+        """Reads all users and permissions, as of now."""
         return await StoredRoll(self._engine).read()
 
     async def put(
@@ -134,7 +131,7 @@ class Users:
         return is_new
 
     async def remove(self, name: str) -> bool:
-        """With all its permissions; False if there was none."""
+        """Removes a user with all its permissions; False if there was none."""
         async with _changing(self._engine) as connection:
             result = await connection.execute(delete(user).where(user.c.name == name))
             return result.rowcount > 0
@@ -146,8 +143,8 @@ class Users:
         given: Permission | None,
         topics: Mapping[str, TopicPermission] | None = None,
     ) -> None:
-        """In place of what it was granted in that virtual host before, and on those topic exchanges
-        there. All of it is one change."""
+        """Replaces what the user may do in a virtual host, and on the given topic exchanges there,
+        in one change."""
         statements: list[Executable] = []
         if given is not None:
             statements.append(_granting(permission, _patterns(given), name, vhost))
@@ -166,7 +163,8 @@ class Users:
             ) from error
 
     async def revoke(self, name: str, vhost: str) -> bool:
-        """Everything in that virtual host; False if nothing was granted there."""
+        """Revokes everything that the user may do in a virtual host; False if nothing was granted
+        there."""
         async with _changing(self._engine) as connection:
             removed = [
                 (
@@ -188,7 +186,8 @@ def _granting(
 
 
 def _patterns(given: Permission | TopicPermission) -> dict[str, str]:
-    """The columns of a rule. Raises InvalidArgument for what is no regular expression."""
+    """Returns the columns of a permission. Raises InvalidArgument for what is no regular
+    expression."""
     patterns = {name: str(value) for name, value in asdict(given).items()}
     for what, pattern in patterns.items():
         try:
@@ -202,8 +201,8 @@ def _patterns(given: Permission | TopicPermission) -> dict[str, str]:
 
 @asynccontextmanager
 async def _reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One view of all tables: half of somebody's transaction would be more than was ever granted,
-    such as a permission without the topic rule that narrows it."""
+    """Opens one view of all tables: half of somebody's transaction would be more than was ever
+    granted, such as a permission without the topic rule that narrows it."""
     async with _reaching("read"), engine.connect() as connection:
         yield await connection.execution_options(isolation_level="REPEATABLE READ")
 

@@ -1,4 +1,4 @@
-"""Virtual hosts in PostgreSQL: made and removed by operators, noticed by a running gateway."""
+"""The table of virtual hosts: changed by operators, noticed by a running gateway."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Vhosts:
             return [VhostView(*row) for row in await connection.execute(statement)]
 
     async def add(self, name: str) -> bool:
-        """False: there is one of that name."""
+        """Adds a virtual host; False if there is one of that name."""
         if not name or not is_storable(name) or len(name.encode()) > LONGEST_NAME:
             raise InvalidArgument(
                 f"the name of a virtual host is text of 1 to {LONGEST_NAME} bytes, without NUL"
@@ -52,9 +52,9 @@ class Vhosts:
             return (await connection.execute(statement)).rowcount == 1
 
     async def remove(self, name: str) -> None:
-        """With its exchanges and what those remember, permissions and retained messages; one with
-        durable queues stays.
-        Nobody can declare one meanwhile: that would wait for the row that is locked here."""
+        """Removes a virtual host with its exchanges, their memories, permissions and retained
+        messages; refuses one that has durable queues. Nobody can declare a queue meanwhile: that
+        would wait for the row that is locked here."""
         if name == DEFAULT:
             raise NameReserved("virtual host '/' is where everybody starts, and stays")
         own = or_(*(queue.c.name.startswith(prefix, autoescape=True) for prefix in MEMORY_PREFIXES))

@@ -1,5 +1,5 @@
-"""Wills as a table. A row comes before its client is told that it is connected; it goes in the
-writer's transaction that publishes it, or here when the client takes it back."""
+"""The table of MQTT wills. A row is written before its client is told that it is connected; it is
+deleted in the writer's transaction that publishes it, or here when the client takes it back."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class WillTable:
 
 
 def _identity(row: Mapping[str, Any]) -> Identity | None:
-    """Whose it is; None: of a will from before that was written down."""
+    """Returns the user that left a will; None for a will of an older schema, which did not store
+    it."""
     name: str | None = row["user_name"]
     if name is None:
         return None

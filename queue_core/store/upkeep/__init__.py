@@ -1,1 +1,1 @@
-"""Taking away what nobody needs any more."""
+"""Upkeep of the tables: drops segments that nobody needs, and notes what views show to a DBA."""

@@ -1,9 +1,9 @@
-"""Who consumes, and which messages are in whose hands, noted in a table for people who ask in SQL.
+"""The table of consumers: who consumes, and which messages each holds, for people who ask in SQL.
 
 Only the gateway's memory knows it. A look goes over all stored queues, in slices, and writes the
 rows that changed since the last one, so many at most; an idle gateway writes nothing. No delivery
-and no settlement passes by here, so since when a message is in flight is known to a look, and no
-better. The table is not logged; it is emptied when a gateway starts, when it ends, and when a long
+and no settlement passes by here, so a message counts as in flight since the look that found it
+first. The table is not logged; it is emptied when a gateway starts, when it ends, and when a long
 reader elsewhere has kept vacuum from it.
 """
 
@@ -84,7 +84,8 @@ Held = dict[int, float]  # since when a consumer has which offsets
 
 
 class Sight(NamedTuple):
-    """What changes of a consumer, as a look found it. Arrays are as PostgreSQL reads them."""
+    """The columns of a consumer's row that change while it consumes. Arrays are as PostgreSQL reads
+    them."""
 
     state: str
     credit: int | None
@@ -94,7 +95,7 @@ class Sight(NamedTuple):
 
 
 class ConsumerNotes:
-    """The rows of one gateway's consumers."""
+    """Keeps the rows of one gateway's consumers."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class ConsumerNotes:
         self._patience = 0  # looks until the table is tried to be begun anew
 
     async def note(self, connection: Connection) -> None:
-        """Looks at all consumers of stored queues, and writes down what is different."""
+        """Looks at all consumers of stored queues, and writes the rows that are different."""
         if not self._is_begun:
             await self.clear(connection)
             self._is_begun = True
@@ -140,14 +141,14 @@ class ConsumerNotes:
         self._written |= {consumer.number: sight for consumer, sight in changed}
 
     async def clear(self, connection: Connection) -> None:
-        """Nobody consumes, as far as the table says."""
+        """Empties the table: nobody consumes when a gateway starts or ends."""
         if not await self._empty(connection):
             async with fenced(connection, self._fence().unmarked()):
                 await connection.execute(REMOVE_ALL)
             self._written.clear()
 
     async def _empty(self, connection: Connection) -> bool:
-        """Takes all rows away, dead ones too; False where somebody is reading the table."""
+        """Truncates the table, dead rows too; False where somebody is reading it."""
         try:
             async with fenced(connection, self._fence().unmarked()):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
@@ -159,14 +160,14 @@ class ConsumerNotes:
         return True
 
     async def _is_large(self, connection: Connection) -> bool:
-        """Whether rows have piled up that vacuum may not take away."""
+        """Tells if dead rows have piled up that vacuum may not remove yet."""
         self._patience = max(0, self._patience - 1)
         return not self._patience and await connection.fetchval(SIZE) > LARGE_BYTES
 
     # --- looking
 
     async def _look(self, now: float) -> dict[int, tuple[Consumer, Sight]]:
-        """Every consumer, with what is to be said of it, by its number."""
+        """Collects every consumer with its row, by its number."""
         seen: dict[int, tuple[Consumer, Sight]] = {}
         held: dict[int, Held] = {}
         cursors = list(self._cursors())
@@ -192,8 +193,8 @@ class ConsumerNotes:
         return seen
 
     def _cursors(self) -> Iterator[Cursor]:
-        """The cursors that somebody reads by, or has messages of. Those of sessions and the like
-        come last: where all cannot be listed, the queues that people named are."""
+        """Yields the cursors that have consumers or messages in flight. Those of sessions and the
+        like come last: where all cannot be listed, the queues that people named are."""
         own: list[Cursor] = []
         for queue in list(self._queues.values()):
             if isinstance(queue, ClassicQueue):
@@ -233,7 +234,7 @@ def _credit(consumer: Consumer) -> int | None:
 
 
 def _arrays(has: Held) -> tuple[str, str]:
-    """The offsets as multiranges, and since when those of each are there."""
+    """Writes offsets in flight as multiranges, and the times since when those of each are held."""
     by_time: dict[float, Intervals] = {}
     for offset, since in has.items():
         by_time.setdefault(since, Intervals()).add(offset)
@@ -275,7 +276,7 @@ def _row(consumer: Consumer, sight: Sight) -> tuple[object, ...]:
 
 
 def _text(text: str) -> str:
-    """A name that a client chose, as far as it is shown."""
+    """Shortens a name that a client chose, and makes it fit for PostgreSQL's text."""
     kept = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
     return clean(kept) or ""
 

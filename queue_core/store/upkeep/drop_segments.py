@@ -1,4 +1,4 @@
-"""Takes away what is not needed any more: whole segments, and generations of the journal.
+"""Drops segments of the log that nobody needs any more, and old generations of the journal.
 
 Dropping a partition needs a lock on its parent that waits behind every reader, and everybody else
 would wait behind us. So we ask for it briefly, and try again later. Messages that outlive their
@@ -80,6 +80,8 @@ _COLUMNS: Final = ", ".join(
 
 
 class Maintenance:
+    """Runs the upkeep of one gateway's tables, a round at a time."""
+
     def __init__(
         self,
         pool: asyncpg.Pool,
@@ -127,7 +129,8 @@ class Maintenance:
             await self._note_consumers(connection)
 
     async def end(self) -> None:
-        """The gateway ends in order: nobody consumes any more, and nothing is in flight."""
+        """Clears what the tables say of consumers and messages in flight: the gateway ends in
+        order."""
         async with self._pool.acquire() as connection:
             await self._consumers.clear(connection)
             async with fenced(connection, self._writer.fence.unmarked()):
@@ -139,7 +142,8 @@ class Maintenance:
         segment: Segment,
         queues: list[ClassicQueue | StreamQueue],
     ) -> None:
-        """What is wrong with one segment does not keep the others, or the disk would fill up."""
+        """Drops a segment if it may go. A failure is logged and does not keep the other segments,
+        or the disk would fill up."""
         try:
             await self._consider(connection, segment, queues)
         except asyncpg.PostgresError as error:
@@ -148,8 +152,8 @@ class Maintenance:
             self._complain("segment %d stays: %s; it is tried again", segment.id, error)
 
     async def _close_abandoned(self) -> None:
-        """The open segments of streams that were deleted: nobody will write to them any more, once
-        what was on its way to them is through."""
+        """Seals the open segments of streams that were deleted, once what was on its way to them is
+        written."""
         abandoned = [
             segment
             for segment in self._book.segments.values()
@@ -197,7 +201,7 @@ class Maintenance:
             await self._drop(connection, segment, queues, live)
 
     def _is_over(self, queue: StreamQueue, segment: Segment) -> bool:
-        """Whether the stream's retention lets the segment go."""
+        """Tells if the stream's retention lets the segment go."""
         spec = queue.spec
         series = self._book.series(queue.log.queue_id)
         newer = [s for s in series if s.id > segment.id]
@@ -256,8 +260,9 @@ class Maintenance:
         *,
         is_needed: bool,
     ) -> None:
-        """Somebody reads the log. Each try makes others wait behind us for a moment, so the next
-        one comes later and later; `howdah doctor` tells since when the segment could have gone."""
+        """Puts off dropping a segment that somebody reads. Each try makes others wait behind us for
+        a moment, so the next one comes later and later; `howdah doctor` tells since when the
+        segment could have gone."""
         self._pause = min(max(1, self._pause * 2), LONGEST_PAUSE)
         self._rounds_left = self._pause
         self._in_the_way = (segment.id, await self._holders(connection, segment.id))
@@ -268,8 +273,8 @@ class Maintenance:
             await connection.execute(statements.RETIRE_SEGMENT, segment.id)
 
     async def _is_free(self, connection: asyncpg.pool.PoolConnectionProxy) -> bool:
-        """Whether everybody has ended who was in the way at the last try. To look makes nobody
-        wait, so the end of a long reader is noticed at the next round."""
+        """Tells if every session has ended that was in the way of the last try. Looking makes
+        nobody wait, so the end of a long reader is noticed at the next round."""
         segment, holders = self._in_the_way
         if segment not in self._book.segments or not holders:
             return False
@@ -340,7 +345,8 @@ class Maintenance:
         self._activity |= changed
 
     async def _note_consumers(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        """For people alone: what is wrong with it keeps nothing else from being done."""
+        """Updates the table of consumers. It is for people alone, so a failure is logged and stops
+        nothing else."""
         try:
             await self._consumers.note(connection)
         except asyncpg.PostgresError as error:
@@ -349,9 +355,9 @@ class Maintenance:
             self._complain("who consumes is not noted: %s; it is tried again", error)
 
     async def _note_ends(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        """Where each log ends, beside its partitions: once for each segment that it has messages
-        in, and with numbers in reserve. So the end is known when a partition is taken away by
-        hand, and its numbers are not given again."""
+        """Notes where each queue's log ends, beside its partitions: once for each segment that it
+        has messages in, and with numbers in reserve. So the end is known when a partition is taken
+        away by hand, and its numbers are not given again."""
         changed: dict[int, tuple[int, int]] = {}
         noted: dict[int, tuple[int, int]] = {}
         for queue_id, queue in self._queues.queues.items():

@@ -1,1 +1,1 @@
-"""The way into the tables: one transaction at a time."""
+"""Writes messages and settlements into the tables, in one transaction at a time."""

@@ -1,4 +1,4 @@
-"""One transaction's worth of work, made into rows.
+"""A batch: the rows of one transaction, and what its commit or its failure means for queues.
 
 Offsets are given here, just before the write: what fails is not numbered, so numbers have no gaps.
 Building has no effect on queues or cursors that cannot be taken back (`undo`); what the commit
@@ -53,6 +53,8 @@ GONE: Final = InvalidArgument(
 
 
 class Batch:
+    """The units that one transaction writes, and their rows."""
+
     def __init__(self, units: list[Unit], book: SegmentBook, generation: int) -> None:
         self.units = units
         self.generation = generation
@@ -99,7 +101,7 @@ class Batch:
                 self._number(unit)
 
     def build(self, now: float, cursors: Iterable[Cursor], seq: Callable[[], int]) -> None:
-        """All rows, after `number`."""
+        """Builds all rows; `number` comes before."""
         moved: list[tuple[Cursor, Entry]] = []
         for unit in self.units:
             if unit.records:
@@ -135,8 +137,8 @@ class Batch:
             self._share_body(len(unit.appends))
 
     def _share_body(self, count: int) -> None:
-        """Of the last so many appends, those of one message have one body: a large one is stored
-        once a segment. (A transaction's appends are of several messages.)"""
+        """Stores a large body once a segment if several of the last `count` appends are copies of
+        one message. (A transaction's appends may be of several messages.)"""
         copies = self._appended[-count:]
         if all(len(entry.message.body) < SHARED_BODY for _, _, entry, _ in copies):
             return
@@ -232,7 +234,7 @@ class Batch:
 
     @property
     def cursors(self) -> list[Cursor]:
-        """Whose settlements are in it."""
+        """The cursors whose settlements this batch writes."""
         return [cursor for cursor, _ in self._written]
 
     @property
@@ -244,7 +246,7 @@ class Batch:
         return set(self._segment_of.values())
 
     def note_in_book(self, now: float) -> None:
-        """The segments have grown by what was written; full ones are cut."""
+        """Counts the written messages in their segments, and cuts those that are full."""
         for each, entries in self.entries.items():
             segment = self._segment_of[each]
             if self.run is not None:  # of the only log
@@ -257,7 +259,8 @@ class Batch:
     # --- ending
 
     def undo(self) -> None:
-        """The write was refused: numbers are free again, and what was settled is to be written."""
+        """Takes back a write that was refused: its offsets are free again, and its settlements are
+        to be written again."""
         for each, entries in self.entries.items():
             each.next_offset -= len(entries)
         for cursor, unwritten in self._written:
@@ -266,7 +269,7 @@ class Batch:
             cursor.seq = FULL_EVERY  # the next row says everything
 
     def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
-        """The commit is in: consumers and publishers hear of it."""
+        """Tells consumers and publishers of the commit."""
         records = [record for unit in self.units for record in unit.records]
         if records and committed is not None:
             _safely(committed, records)
@@ -297,7 +300,7 @@ class Batch:
             _safely(publisher.on_committed, tokens)
 
     def refuse(self, error: CoreError) -> None:
-        """None of it will ever be written."""
+        """Tells publishers that none of the batch will ever be written."""
         for unit in self.units:
             for each, entry in unit.appends:
                 each.refuse(entry)
@@ -314,7 +317,7 @@ def retained_values(record: RetainedRecord) -> dict[str, object]:
 
 
 def _safely(call: Callable[..., object], *arguments: object) -> None:
-    """What one listener does wrong must not keep the commit from the others."""
+    """Calls a listener of the commit; if it fails, the others still hear of the commit."""
     try:
         call(*arguments)
     except Exception:

@@ -1,4 +1,4 @@
-"""The journal's state, written out in full when it starts a new generation."""
+"""The checkpoint: writes the journal's whole state when it starts a new generation."""
 
 from __future__ import annotations
 

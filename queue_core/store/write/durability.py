@@ -1,5 +1,5 @@
-"""A commit that is answered is on the disk: what the gateway makes sure of for each of its own
-sessions, and says aloud where the server as a whole does not keep it."""
+"""Durability of commits: makes sure that a commit which is answered is on the disk, in each of the
+gateway's sessions, and warns where the server as a whole does not keep it."""
 
 from __future__ import annotations
 

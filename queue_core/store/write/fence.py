@@ -40,18 +40,18 @@ class Fence:
         return self.epoch, self.started_at
 
     def begin(self, messages: int = 0) -> Passage:
-        """For a transaction that gives so many offsets to messages."""
+        """Makes the passage of a transaction that gives `messages` offsets to messages."""
         return Passage(self, self.marks.begin(messages))
 
     def unmarked(self) -> Passage:
-        """For a transaction that nobody would miss, such as a note of what memory knows: without a
-        mark, its loss alone is no setback."""
+        """Makes the passage of a transaction that nobody would miss, such as a note of what memory
+        knows: it leaves no mark, so its loss alone does not count as lost commits."""
         return Passage(self, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One transaction's way through the fence, with the mark that it leaves there."""
+    """One transaction's pass through the fence, with the commit mark that it leaves there."""
 
     fence: Fence
     mark: Mark | None
@@ -71,7 +71,7 @@ class Passage:
         return f"SELECT howdah.hold({self.fence.epoch}, {moment}, {', '.join(marked)})"
 
     def committed(self) -> None:
-        """To be called when the database has answered the transaction's commit."""
+        """Notes that the database has answered the transaction's commit."""
         if self.mark is not None:
             self.fence.marks.committed(self.mark)
 
@@ -81,8 +81,8 @@ CHECK: Final = "SELECT howdah.hold($1, $2, $3, $4, $5)"
 
 
 def condition(first: int) -> str:
-    """The same as part of a larger statement, with a passage's arguments from number `first` on: a
-    subquery, which is asked once and not for each row."""
+    """Makes the fence's check as part of a larger statement, with a passage's arguments from number
+    `first` on: a subquery, which is asked once and not for each row."""
     arguments = ", ".join(f"${number}" for number in range(first, first + ARGUMENT_COUNT))
     return f"(SELECT howdah.hold({arguments}))"
 
@@ -91,7 +91,7 @@ def condition(first: int) -> str:
 async def fenced(
     connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy[Any], passage: Passage
 ) -> AsyncIterator[None]:
-    """A transaction behind the fence. BEGIN and the look at the owner are one round trip."""
+    """Opens a transaction behind the fence. BEGIN and the check of the owner are one round trip."""
     try:
         await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {passage.check}")
         yield

@@ -1,4 +1,4 @@
-"""Segments: which one is written to, when it is cut, and when it may go.
+"""Segments of the log: knows which one is written to, and cuts it when it is large or old enough.
 
 Classic queues share a series of segments; each stream has its own. A segment goes when nothing in
 it is needed any more; what little outlives it is carried forward into the one that is written to.
@@ -26,7 +26,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """When a segment is cut."""
+    """The size in bytes and the age in seconds at which a segment is cut."""
 
     bytes: int = 128 * 1024 * 1024
     age: float = 3600.0
@@ -63,7 +63,8 @@ class SegmentBook:
             del self._open[segment.queue_id]
 
     def segment_of(self, log: Log) -> int:
-        """Where the next entry of that log goes. Raises NoSegment when one must be opened first."""
+        """Returns the segment for the next entry of that log. Raises NoSegment when one must be
+        opened first."""
         series = log.queue_id if log.is_stream else None
         segment = self._open.get(series)
         if segment is None or segment.is_sealed:
@@ -71,7 +72,7 @@ class SegmentBook:
         return segment.id
 
     def open_segment(self, series: int | None) -> Segment | None:
-        """The one that is written to, or was until it was found to be full."""
+        """Returns the segment that a series is written to, or was until it was found to be full."""
         return self._open.get(series)
 
     def cut(self, segment_id: int, log: Log, now: float) -> None:
@@ -88,7 +89,7 @@ class SegmentBook:
         segment.newest_at = now
 
     def series(self, queue_id: int | None) -> list[Segment]:
-        """The segments of a series, oldest first."""
+        """Returns the segments of a series, oldest first."""
         return sorted(
             (s for s in self.segments.values() if s.queue_id == queue_id), key=lambda s: s.id
         )

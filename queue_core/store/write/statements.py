@@ -86,8 +86,8 @@ FENCED_SETTLEMENTS: Final = f"{INSERT_SETTLEMENTS} WHERE {condition(1 + SETTLEME
 
 @lru_cache(maxsize=256)
 def _insert_messages(table: str, columns: tuple[str, ...], first: int, is_fenced: bool) -> str:
-    """From one array a column, and the fence's own where it is asked for; the arguments before
-    `first` are another part's."""
+    """Makes the INSERT of messages from one array a column, with the fence's check where it is
+    asked for. Arguments before number `first` belong to another part of the statement."""
     names = ", ".join(f'"{name}"' for name in columns)
     arrays = ", ".join(
         f"${i}::{COLUMN_TYPES.get(name, 'text')}[]" for i, name in enumerate(columns, first)
@@ -98,8 +98,8 @@ def _insert_messages(table: str, columns: tuple[str, ...], first: int, is_fenced
 
 @lru_cache(maxsize=256)
 def _insert_run(table: str, rich: bool, first: int, is_fenced: bool) -> str:
-    """From an array of bodies, and one value for each other column; the fence's own at the end,
-    where it is asked for."""
+    """Makes the INSERT of a run from an array of bodies and one value for each other column, with
+    the fence's check at the end where it is asked for."""
     columns = (*NARROW[:BODY], *RICH) if rich else NARROW[:BODY]
     names = ", ".join(f'"{name}"' for name in (*columns, "body"))
     values = [f"${i}::{COLUMN_TYPES.get(name, 'text')}" for i, name in enumerate(columns, first)]
@@ -138,13 +138,10 @@ async def seal(
 
 
 async def write(connection: asyncpg.Connection, batch: Batch, passage: Passage) -> None:
-    """The batch, in one transaction behind the fence.
-
-    What most batches are made of, messages and settlements, is one statement, which is a
-    transaction by itself: one round trip. Each one more costs twice the time that a busy machine
-    takes to let a process run; as BEGIN, COPY, INSERT and COMMIT a batch of 500 waited 16 ms there
-    for 4 ms of work.
-    """
+    """Writes a batch in one transaction behind the fence. Messages and settlements, which most
+    batches are made of, are one statement, which is a transaction by itself: one round trip. Each
+    one more costs twice the time that a busy machine takes to let a process run; as BEGIN, COPY,
+    INSERT and COMMIT a batch of 500 waited 16 ms there for 4 ms of work."""
     has_more = (
         batch.redeliveries
         or batch.duplicates
@@ -190,7 +187,7 @@ async def _write_outbox(
 
 
 async def _write_all(connection: asyncpg.Connection, batch: Batch) -> None:
-    """Everything, inside a transaction that has looked at the fence."""
+    """Writes everything, inside a transaction that has checked the fence."""
     generation = batch.generation
     if batch.bodies:
         await insert(connection, INSERT_BODIES, batch.bodies)
@@ -231,9 +228,9 @@ async def insert(
     rows: list[Any],
     *first: object,
 ) -> None:
-    """A bulk insert through unnest: one array a column. In several statements where there are many
-    rows: a new generation of the journal has a million message ids to copy, and what is larger than
-    1 GB PostgreSQL takes in no statement, however often it is tried."""
+    """Inserts rows through unnest, one array a column; in several statements where there are many
+    rows. A new generation of the journal has a million message ids to copy, and PostgreSQL takes no
+    statement larger than 1 GB, however often it is tried."""
     for start in range(0, len(rows), INSERT_ROWS):
         part = rows[start : start + INSERT_ROWS]
         await connection.execute(statement, *first, *columns_of(part))
@@ -254,8 +251,8 @@ async def _write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
 
 
 def _messages(batch: Batch, first: int, *, is_fenced: bool) -> tuple[str, list[Any]]:
-    """The statement that inserts the batch's messages, with arguments that are numbered from
-    `first` on, and these."""
+    """Makes the statement that inserts the batch's messages, with arguments numbered from `first`
+    on, and these arguments."""
     run = batch.run
     if run is not None:
         statement = _insert_run(_table(batch), bool(run.rich), first, is_fenced)
@@ -265,7 +262,8 @@ def _messages(batch: Batch, first: int, *, is_fenced: bool) -> tuple[str, list[A
 
 
 def _table(batch: Batch) -> str:
-    """The leaf itself when there is only one: nobody waits for a lock on the parent."""
+    """Names the table to insert into: the partition itself when there is only one, so that nobody
+    waits for a lock on the parent."""
     segments = batch.segments
     return f"message_{next(iter(segments))}" if len(segments) == 1 else "message"
 
@@ -275,7 +273,8 @@ def _columns(batch: Batch) -> tuple[str, ...]:
 
 
 def is_for_copy(rows: list[tuple[Any, ...]]) -> bool:
-    """Many rows or large ones: an array is built in memory on both sides, COPY streams."""
+    """Tells if rows go by COPY: they are many or large. An array is built in memory on both sides,
+    COPY streams."""
     if len(rows) >= COPY_FROM:
         return True
     return sum(len(row[BODY]) for row in rows if row[BODY] is not None) >= COPY_BYTES

@@ -1,7 +1,8 @@
-"""The writer: everything that must be durable goes through here, in one transaction at a time.
+"""The writer: all durable messages, settlements and records go through here, in one transaction at
+a time.
 
-Group commit without a timer: what gathers while one commit runs goes into the next, so a batch is
-small when little happens (latency) and large under load (throughput). While PostgreSQL is out of
+Group commit without a timer: units that gather while one commit runs go into the next, so a batch
+is small when little happens (latency) and large under load (throughput). While PostgreSQL is out of
 reach the writer holds what it has, and `is_congested` tells the adapters to slow their peers down.
 """
 
@@ -59,7 +60,7 @@ Failures = dict[tuple[int, int], tuple[object, ...]]  # rows by queue and offset
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the journal has to say beside messages: cursors that moved, deliveries that failed."""
+    """The journal's rows besides messages: cursors that moved, deliveries that failed."""
 
     due: dict[Cursor, None]
     failures: Failures
@@ -69,7 +70,8 @@ class Notes:
         return len(self.due) + len(self.failures)
 
     def apart(self) -> tuple[Notes, Notes]:
-        """Two halves of it, neither of them empty where there are two notes or more."""
+        """Splits the notes into two halves, neither of them empty where there are two notes or
+        more."""
         if self.due and self.failures:
             return Notes(self.due, {}), Notes({}, self.failures)
         due, failures = list(self.due), list(self.failures.items())
@@ -170,7 +172,7 @@ class Writer:
 
     @property
     def held_bytes(self) -> int:
-        """What waits for a commit, and what one is under way for."""
+        """The memory of units that wait for a commit, and of those whose commit is under way."""
         return self._waiting_bytes + self._batch_bytes
 
     async def uncongested(self) -> None:
@@ -184,7 +186,7 @@ class Writer:
     # --- life
 
     async def open(self) -> asyncpg.Connection:
-        """Takes the database. Raises what is in the way."""
+        """Connects and takes ownership of the database. Raises what is in the way."""
         connection = await self._connect()
         self.is_connected = True
         return connection
@@ -197,7 +199,7 @@ class Writer:
         self._task = asyncio.create_task(self._run(), name="howdah writer")
 
     async def close(self) -> None:
-        """Writes what is there, and gives the database back."""
+        """Writes what waits, and gives up the ownership of the database."""
         self._is_closing = True
         self._wake.set()
         if self._task is not None:
@@ -207,7 +209,8 @@ class Writer:
 
     @property
     def fence(self) -> Fence:
-        """Every transaction of this gateway looks at it, also those of others than the writer."""
+        """The fence that every writing transaction of this gateway checks, also those of other
+        connections than the writer's."""
         return self._owner.fence
 
     def next_seq(self) -> int:
@@ -215,12 +218,13 @@ class Writer:
 
     @property
     def is_generation_full(self) -> bool:
-        """Whether the journal is to start again: with the next write."""
+        """Tells if the journal starts a new generation with the next write."""
         return self._generation_rows >= max(GENERATION_ROWS, self._rotate_at)
 
     @property
     def _generation_rows(self) -> int:
-        """Each commit leaves its mark beside the rows that it has."""
+        """The rows of this generation; each commit leaves its mark beside the rows that it
+        writes."""
         return self._journal_rows + self.fence.marks.number - self._first_mark
 
     async def _run(self) -> None:
@@ -256,7 +260,8 @@ class Writer:
             await self._start_generation()
 
     def _take(self) -> list[Unit]:
-        """All that waits, up to what one transaction should hold; a unit is never split."""
+        """Takes all waiting units, up to what one transaction should hold; a unit is never
+        split."""
         units = self._units
         if self._waiting_units <= MOST_UNITS and self._waiting_bytes <= MOST_BYTES:
             taken = list(units)
@@ -276,7 +281,7 @@ class Writer:
     # --- one batch
 
     async def _write(self, units: list[Unit], notes: Notes | None = None) -> None:
-        """With all that the journal has to say by then, if no notes are given."""
+        """Writes units, with all that the journal has to say by then if no notes are given."""
         batch = await self._number(units)
         if notes is None:
             notes = Notes(self._due, self._failures)
@@ -299,8 +304,8 @@ class Writer:
         batch.apply(self.on_records)
 
     async def _write_apart(self, batch: Batch, notes: Notes, error: Exception) -> None:
-        """One bad unit must not fail its neighbours, nor what the journal has to say, and one bad
-        note no unit: halves, until it stands alone."""
+        """Writes a refused batch in halves until the bad unit or note stands alone: one bad unit
+        must not fail its neighbours, nor what the journal has to say, and one bad note no unit."""
         batch.undo()
         for cursor in batch.cursors:
             if cursor not in notes.due:  # it has a lease that waits to be written
@@ -320,7 +325,8 @@ class Writer:
             self._give_up(units, notes, error)
 
     def _give_up(self, units: list[Unit], notes: Notes, error: Exception) -> None:
-        """It will never be written, however long one waits."""
+        """Refuses units and notes that will never be written, however long one waits, and logs
+        them."""
         self._counters.failed_writes += 1
         for queue_id, offset in notes.failures:
             log.error(
@@ -423,8 +429,8 @@ class Writer:
             )
 
     def _note_answer(self) -> None:
-        """Something got through to the database. To be connected to it is not enough: a full disk
-        takes connections, too."""
+        """Notes that the database took a write. A connection alone is not enough: a full disk takes
+        connections, too."""
         if self.is_waiting:
             self.is_waiting = False
             if self.is_connected:
@@ -451,8 +457,8 @@ class Writer:
         await self._connected()
 
     def _on_hang_up(self, connection: object) -> None:
-        """Also while there is nothing to write: whoever has no connection has no lock, and another
-        gateway may come in."""
+        """Wakes the writer when its connection is lost, also while there is nothing to write:
+        without the connection there is no lock, and another gateway may take the database."""
         if connection is self._connection:
             self.is_connected = False
             self._wake.set()
@@ -477,8 +483,8 @@ class Writer:
         self._book.add(Segment(number, series, self._clock()))
 
     async def _start_generation(self) -> None:
-        """The journal starts again, if that can be done now. It can wait: nobody's message is held
-        up, or refused, because the journal grows for a while."""
+        """Starts a new generation of the journal, if that can be done now. It can wait: no message
+        is held up or refused because the journal grows for a while."""
         try:
             await self._rotate()
         except OwnershipLost:
@@ -494,7 +500,8 @@ class Writer:
             await self._persist(self._find_generation)
 
     async def _rotate(self) -> None:
-        """The state now is copied, and all before may be dropped."""
+        """Writes the journal's whole state into a new generation, after which all earlier ones may
+        be dropped."""
         connection = await self._connected()
         generation = self.generation + 1
         async with fenced(connection, self.fence.begin()):
@@ -506,7 +513,8 @@ class Writer:
         self._note_generation(generation)
 
     async def _find_generation(self) -> None:
-        """Of a try whose answer was lost: what it wrote counts, or nothing of it is there."""
+        """Looks up a new generation whose commit was not answered. PostgreSQL has the whole of it
+        or none."""
         connection = await self._connected()
         found: int = await connection.fetchval(statements.GENERATION)
         if found != self.generation:
