@@ -71,7 +71,7 @@ class Memories:
         if isinstance(memory, LiveSeen | StoredSeen) and isinstance(
             exchange, DeduplicationExchange
         ):
-            seen, clock = memory.seen, memory.house.clock
+            seen, clock = memory.seen, memory.context.clock
             seen.ttl = cache_ttl(name, exchange.spec.arguments)
             exchange.is_repeated = lambda key: seen.has_key(key, clock())
 
@@ -136,10 +136,10 @@ def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
 
 
 def live_memory(spec: ExchangeSpec, memory: QueueSpec, vhost: Vhost) -> ExchangeMemory:
-    house = vhost.house
+    context = vhost.context
     if spec.routes_as is ExchangeKind.RECENT_HISTORY:
-        return LiveHistory(memory, house)
-    return LiveSeen(memory, house, cache_ttl(spec.name, spec.arguments))
+        return LiveHistory(memory, context)
+    return LiveSeen(memory, context, cache_ttl(spec.name, spec.arguments))
 
 
 def replay(vhost: Vhost, source: str, destination: Queue | ExchangeRef) -> Waiter | None:
@@ -149,7 +149,7 @@ def replay(vhost: Vhost, source: str, destination: Queue | ExchangeRef) -> Waite
     if not isinstance(memory, LiveHistory | StoredHistory):
         return None
     appends: Appends = []
-    for message in memory.recent.replay(vhost.house.clock()):
+    for message in memory.recent.replay(vhost.context.clock()):
         for queue, options in _way(vhost, message, destination):
             if queue is not memory:
                 queue.take(message, options, appends, stays=True)

@@ -25,12 +25,14 @@ from queue_core.memory_account import PAUSE as LOOK_PAUSE
 from queue_core.memory_account import Memory, MemorySettings
 from queue_core.message.message import TOPIC_EXCHANGE, Form
 from queue_core.queues.competing import EphemeralQueue
-from queue_core.queues.context import House
+from queue_core.queues.context import QueueContext
+from queue_core.queues.dead_letters import DeadLetters
 from queue_core.queues.deduplication import MOST_IDS, IdBudget
 from queue_core.queues.exchange_memory import StoredMemory
 from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
 from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
+from queue_core.routing.router import Router
 from queue_core.routing.topics import dotted
 from queue_core.sessions.sessions import Sessions, SessionSettings
 from queue_core.sessions.subscription import Subscription
@@ -43,7 +45,7 @@ from queue_core.store.tables.users import StoredRoll
 from queue_core.store.tables.vhosts import Vhosts
 from queue_core.store.write.rows import Forms
 from queue_core.timers import Agenda
-from queue_core.vhost import Vhost
+from queue_core.vhost import Queue, Vhost
 
 log = logging.getLogger(__name__)
 
@@ -286,26 +288,25 @@ class Manager:
             )
 
     def _make_vhost(self, name: str) -> None:
-        def house(vhost: Vhost) -> House:
-            return House(
-                name,
-                self.clock,
-                self.agenda,
-                self._budget,
-                self.counters,
-                vhost,
-                self.writer,
-                asyncio.get_running_loop().call_soon,
-                self._ids,
-                self._ephemeral,
-                self._histories,
-                self._delays,
-            )
-
-        database = self._database
+        database, router = self._database, Router[Queue]()
+        context = QueueContext(
+            name,
+            self.clock,
+            self.agenda,
+            self._budget,
+            self.counters,
+            DeadLetters(router, self.writer, self.counters, self.clock, self._delays),
+            self.writer,
+            asyncio.get_running_loop().call_soon,
+            self._ids,
+            self._ephemeral,
+            self._histories,
+            self._delays,
+        )
         self.vhosts[name] = Vhost(
             name,
-            house,
+            router,
+            context,
             self.writer,
             database.definitions,
             database.queues,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from queue_core.commit.transaction import Transaction
 from queue_core.commit.unit import Publisher, Record, Unit
 from queue_core.delivery.consumer import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
-from queue_core.delivery.cursor import Cursor, settle
+from queue_core.delivery.cursor import settle
 from queue_core.errors import (
     CoreError,
     NameReserved,
@@ -36,8 +36,7 @@ from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
 from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, is_bound
-from queue_core.queues.context import House
-from queue_core.queues.dead_letters import bury, bury_newcomer
+from queue_core.queues.context import QueueContext
 from queue_core.queues.repeated_publishes import forget_live, still_there
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
 from queue_core.queues.stream import StreamQueue
@@ -66,17 +65,18 @@ class Vhost:
     def __init__(
         self,
         name: str,
-        house: Callable[[Vhost], House],
+        router: Router[Queue],
+        context: QueueContext,
         writer: Writer,
         keeper: Keeper,
         stored: StoredQueues,
         binding_limits: BindingLimits | None = None,
     ) -> None:
         self.name = name
-        self.router: Router[Queue] = Router()
+        self.router = router
         self.queues: dict[str, Queue] = {}
         self._owned: dict[int, dict[str, Queue]] = {}  # exclusive queues by their connection
-        self.house = house(self)
+        self.context = context
         self.writer = writer
         self._keeper = keeper
         self._stored = stored
@@ -140,7 +140,7 @@ class Vhost:
         appends = queue.take_run(messages, options)
         if appends is None:
             return None
-        self.house.counters.published += len(messages)
+        self.context.counters.published += len(messages)
         if not appends:
             return Published.DONE
         self.writer.submit(Unit(appends, publisher, token, is_run=True))
@@ -169,7 +169,7 @@ class Vhost:
         token: int,
         records: tuple[Record, ...],
     ) -> Published:
-        counters = self.house.counters
+        counters = self.context.counters
         counters.published += 1
         if message.not_before is not None and route and self._refuses_delay(message, records):
             return Published.REFUSED
@@ -205,15 +205,15 @@ class Vhost:
 
     def _refuses_delay(self, message: Message, records: tuple[Record, ...]) -> bool:
         """Whether too many wait for their time; what comes with records is stored already."""
-        if records or not self.house.delays.refuses(message.not_before):
+        if records or not self.context.delays.refuses(message.not_before):
             return False
-        self.house.delays.count_refused()
+        self.context.delays.count_refused()
         return True
 
     def take_pressed(self) -> list[CompetingQueue]:
         """Queues of subscribers that the last publishes found full. Whoever published them waits
         for room, see `backpressure`; one that is about to publish throws away what others left."""
-        pressed = self.house.pressed
+        pressed = self.context.pressed
         if not pressed:
             return NOT_PRESSED
         found = list(pressed)
@@ -271,18 +271,20 @@ class Vhost:
                 queue.touch()
                 return queue
             if spec.kind is QueueKind.EPHEMERAL:
-                queue = EphemeralQueue(spec, self.house, owner if spec.exclusive else None)
+                queue = EphemeralQueue(spec, self.context, owner if spec.exclusive else None)
                 if spec.exclusive:
                     self._owned.setdefault(id(owner), {})[queue.name] = queue
             else:
                 require_short_name(spec.name)
                 queue = await self._stored.create(self, spec, created_by)
             queue.created_by = created_by
-            self.house.notices.unknown("queue", spec.name, spec.unknown)
+            self.context.inert_arguments.report("queue", spec.name, spec.unknown)
             self.add_queue(queue)
             return queue
 
     def add_queue(self, queue: Queue) -> None:
+        """Makes the queue known by its name, to clients and to routes."""
+        queue.on_idle = self._on_idle
         self.queues[queue.name] = queue
         self.router.register_queue(queue.name, queue)
 
@@ -400,7 +402,7 @@ class Vhost:
                     self.router.delete_exchange(spec.name)
                     self._later(self.memories.end(memory))
                     raise
-            self.house.notices.unknown("exchange", spec.name, spec.inert)
+            self.context.inert_arguments.report("exchange", spec.name, spec.inert)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         async with self._changing:
@@ -436,7 +438,7 @@ class Vhost:
                     raise
             if is_new:
                 inert = self.router.exchange(source).inert(arguments)
-                self.house.notices.unknown("binding of exchange", source, inert)
+                self.context.inert_arguments.report("binding of exchange", source, inert)
             if replayed is not None:
                 await replayed.done
 
@@ -555,20 +557,14 @@ class Vhost:
         if publisher is not None or records:
             self.writer.submit(Unit([], publisher, token, None, records))
 
-    # --- the queues' undertaker
+    # --- queues that nobody uses
 
-    def bury(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
-        bury(self, queue, cursor, entry, reason)
-
-    def bury_newcomer(self, queue: CompetingQueue, message: Message) -> None:
-        bury_newcomer(self, queue, message)
-
-    def on_idle(self, queue: CompetingQueue) -> None:
+    def _on_idle(self, queue: Queue) -> None:
         self._later(self._delete_idle(queue))
 
-    async def _delete_idle(self, queue: CompetingQueue) -> None:
+    async def _delete_idle(self, queue: Queue) -> None:
         async with self._turns.of(queue.name):
-            if not queue.is_deleted and not queue.cursor.consumers:
+            if not queue.is_deleted and not queue.counts().consumers:
                 await self._end_queue(queue, QueueNotFound(f"queue '{queue.name}' has expired"))
 
     def release_owner(self, owner: object) -> None:

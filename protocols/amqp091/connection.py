@@ -265,8 +265,8 @@ class Connection(asyncio.Protocol):
                 self._counters.held_publishers += 1
                 self._block(STORE, BLOCKED)
                 self._storing = self._loop.create_task(self._hold())
-            elif terms is not None and terms.vhost.house.is_crowded:
-                terms.vhost.house.is_crowded = False
+            elif terms is not None and terms.vhost.context.is_crowded:
+                terms.vhost.context.is_crowded = False
                 self._rest()
             self._memory.hold_if_short()
             if terms is not None and (pressed := terms.vhost.take_pressed()):

@@ -15,7 +15,6 @@ from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
 from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, full, is_bound
-from queue_core.queues.dead_letters import letters
 from queue_core.queues.deduplication import Repetitions
 from queue_core.queues.deduplication_records import SeenKeys
 from queue_core.queues.repeated_publishes import forget_live
@@ -96,7 +95,8 @@ class Transaction:
         for delivery, outcome in leaving.items():
             queue = delivery.consumer.cursor.policy
             if outcome is Outcome.REJECTED and isinstance(queue, CompetingQueue):
-                appends += letters(self._vhost, queue, delivery.message, "rejected")
+                dead_letters = self._vhost.context.dead_letters
+                appends += dead_letters.appends(queue, delivery.message, "rejected")
             delivery.consumer.cursor.detach(delivery)
         moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
         ending = _Ending(self._vhost, live, leaving, settlements)
@@ -116,7 +116,7 @@ class Transaction:
             await self._vhost.writer.flushed()
 
     def _originals(self, publishes: list[Publish]) -> set[Original]:
-        now = self._vhost.house.clock()
+        now = self._vhost.context.clock()
         return {
             (queue.window, id(publish.message), seen_at)
             for publish in publishes
@@ -134,7 +134,7 @@ class Transaction:
         live: Live = []
         stranded: list[Message] = []
         coming: dict[EphemeralQueue, tuple[int, int]] = {}  # messages and bytes for each so far
-        counters = self._vhost.house.counters
+        counters = self._vhost.context.counters
         for publish in publishes:
             message, duplicates = publish.message, counters.duplicates
             publish.route = self._route_now(publish)
@@ -160,7 +160,7 @@ class Transaction:
 
     def _check_delays(self, publishes: list[Publish]) -> None:
         """Raises QueueFull where all of them together would be too many that wait."""
-        delays, coming = self._vhost.house.delays, 0
+        delays, coming = self._vhost.context.delays, 0
         for publish in publishes:
             if publish.message.not_before is not None:
                 coming += len(publish.route)
@@ -242,7 +242,7 @@ class _Ending(Waiter):
     def on_committed(self, tokens: list[int]) -> None:
         outcomes = self._leaving.values()
         accepted = sum(outcome is Outcome.ACCEPTED for outcome in outcomes)
-        self._vhost.house.counters.settled += accepted
+        self._vhost.context.counters.settled += accepted
         for queue, message, options in self._live:
             if not queue.is_deleted:
                 queue.take(message, options, [])

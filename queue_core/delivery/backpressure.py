@@ -69,7 +69,7 @@ class Backpressure:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         if self._watch is None:
-            self._moved_at = self._queue.house.clock()
+            self._moved_at = self._queue.context.clock()
             self._unsent = self._count_unsent()
             self._look_later()
         try:
@@ -84,7 +84,7 @@ class Backpressure:
         """The consumers took something, or went away."""
         if not self._waiters:
             return
-        self._moved_at = self._queue.house.clock()
+        self._moved_at = self._queue.context.clock()
         if self._has_room():
             self.release()
 
@@ -101,9 +101,9 @@ class Backpressure:
     # --- subscribers that take nothing
 
     def _look_later(self) -> None:
-        clock = self._queue.house.clock
+        clock = self._queue.context.clock
         when = min(clock() + LOOK_SECONDS, self._moved_at + self._stall_seconds)
-        self._watch = self._queue.house.agenda.at(when, self._look)
+        self._watch = self._queue.context.agenda.at(when, self._look)
 
     def _look(self) -> None:
         self._watch = None
@@ -111,7 +111,7 @@ class Backpressure:
             self.release()
             return
         queue = self._queue
-        unsent, now = self._count_unsent(), queue.house.clock()
+        unsent, now = self._count_unsent(), queue.context.clock()
         if unsent < self._unsent:  # the peer reads, if slowly
             self._moved_at = now
         self._unsent = unsent
@@ -134,7 +134,7 @@ class Backpressure:
             "queue; acknowledge and read, or raise session.stall_timeout"
         )
         for consumer in list(queue.cursor.consumers):
-            queue.house.counters.stalled_consumers += 1
+            queue.context.counters.stalled_consumers += 1
             log.warning("a consumer of queue '%s' is disconnected: it %s", queue.name, error)
             consumer.sink.on_cancel(consumer, error)
 

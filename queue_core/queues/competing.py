@@ -20,7 +20,7 @@ from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.delivery.settled import Settled
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.message.message import Message
-from queue_core.queues.context import House
+from queue_core.queues.context import QueueContext
 from queue_core.queues.deduplication import Repetitions, Window
 from queue_core.queues.deduplication_records import PresentKeys
 from queue_core.queues.memory_limit import ALWAYS
@@ -53,13 +53,16 @@ class CompetingQueue:
 
     is_memory: ClassVar[bool] = False  # an exchange's, see `exchange_memory`
 
-    def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
+    def __init__(self, spec: QueueSpec, context: QueueContext, owner: object = None) -> None:
         self.spec = spec
         self.name = spec.name
-        self.house = house
+        self.context = context
         self.owner = owner  # of an exclusive queue: the connection that declared it
         self.created_by: str | None = None  # the user who declared it
         self.is_deleted = False
+        # The virtual host's: the last consumer of an auto-delete queue left, or the time that an
+        # unused queue may live is over.
+        self.on_idle: Callable[[CompetingQueue], None] | None = None
         self.cursor: Cursor
         self.window: Repetitions | None = None  # what it tells repetitions by
         self.has_told_overflow = False  # the log has a line of what it dropped
@@ -121,7 +124,7 @@ class CompetingQueue:
         if self.backpressure is not None:
             self.backpressure.on_taken()
         if self.spec.auto_delete and self._had_consumer:
-            self.house.undertaker.on_idle(self)
+            self._tell_idle()
         else:
             self.touch()
 
@@ -129,13 +132,13 @@ class CompetingQueue:
         """Used: the time that an unused queue has to live starts again."""
         if self.spec.expires is None:
             return
-        self._used_at = self.house.clock()
+        self._used_at = self.context.clock()
         if not self._is_idle_watched:  # one appointment, however often it is used
             self._watch_idle(self._used_at + self.spec.expires)
 
     def _watch_idle(self, when: float) -> None:
         self._is_idle_watched = True
-        self.house.agenda.at(when, self._on_idle_time)
+        self.context.agenda.at(when, self._on_idle_time)
 
     def _on_idle_time(self) -> None:
         self._is_idle_watched = False
@@ -145,10 +148,14 @@ class CompetingQueue:
             self.touch()
             return
         when = self._used_at + self.spec.expires
-        if when > self.house.clock():
+        if when > self.context.clock():
             self._watch_idle(when)
         else:
-            self.house.undertaker.on_idle(self)
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self.on_idle is not None:
+            self.on_idle(self)
 
     # --- what arrives
 
@@ -156,7 +163,7 @@ class CompetingQueue:
         expires_at, ttl = message.expires_at, self.spec.message_ttl
         if ttl is not None:
             # a message that waits for its time lives from then on
-            until = max(self.house.clock(), message.not_before or 0.0) + ttl
+            until = max(self.context.clock(), message.not_before or 0.0) + ttl
             expires_at = until if expires_at is None else min(expires_at, until)
         if expires_at is not None:
             self.may_expire = True
@@ -180,7 +187,7 @@ class CompetingQueue:
     def press(self) -> None:
         """Makes whoever publishes now wait, if the queue holds its publishers and is full."""
         if self.backpressure is not None and self.backpressure.is_full():
-            pressed = self.house.pressed
+            pressed = self.context.pressed
             if self not in pressed:
                 pressed.append(self)
 
@@ -209,7 +216,7 @@ class CompetingQueue:
 
     def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
         """An entry leaves the queue without having been consumed."""
-        self.house.undertaker.bury(self, cursor, entry, reason)
+        self.context.dead_letters.move(self, cursor, entry, reason)
 
     # --- the cursor's policy
 
@@ -223,13 +230,13 @@ class CompetingQueue:
         self.lose(cursor, entry, "delivery_limit")
 
     def on_delayed(self, cursor: Cursor, when: float) -> None:
-        self.house.agenda.at(when, cursor.pump)
+        self.context.agenda.at(when, cursor.pump)
 
     def on_due(self, cursor: Cursor, when: float) -> None:
-        self.house.agenda.at(when, cursor.fail_overdue)
+        self.context.agenda.at(when, cursor.fail_overdue)
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
-        self.house.counters.returned += count
+        self.context.counters.returned += count
         self.enforce_limits()
 
     def on_turn(self, cursor: Cursor) -> None:
@@ -254,19 +261,19 @@ class CompetingQueue:
                 return
             self._expiry.cancel()  # the head is another one now, and goes sooner
         if when is None:
-            when = self.house.clock() + EXPIRY_RECHECK
-        self._expiry = self.house.agenda.at(when, self._expire)
+            when = self.context.clock() + EXPIRY_RECHECK
+        self._expiry = self.context.agenda.at(when, self._expire)
 
     def expect_expiry(self, when: float) -> None:
         """The head, which is not in memory, expires then."""
         if self._expiry is None:
-            self._expiry = self.house.agenda.at(when, self._expire)
+            self._expiry = self.context.agenda.at(when, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
         if self.is_deleted:
             return
-        now, ready = self.house.clock(), self.cursor.ready
+        now, ready = self.context.clock(), self.cursor.ready
         while (head := ready.head()) is not None:
             if not self.cursor.has_expired(head, now):
                 break
@@ -277,7 +284,7 @@ class CompetingQueue:
 
     def present_keys(self) -> PresentKeys:
         """Makes the record that tells repetitions of messages that are in this queue."""
-        return PresentKeys(self.has_left, self.in_queue, self.house.ids, f"queue '{self.name}'")
+        return PresentKeys(self.has_left, self.in_queue, self.context.ids, f"queue '{self.name}'")
 
     def has_left(self, offset: int) -> bool:
         return offset in self.cursor.settled
@@ -299,8 +306,8 @@ class CompetingQueue:
 class EphemeralQueue(CompetingQueue):
     """In the memory of this process, and gone with it."""
 
-    def __init__(self, spec: QueueSpec, house: House, owner: object = None) -> None:
-        super().__init__(spec, house, owner)
+    def __init__(self, spec: QueueSpec, context: QueueContext, owner: object = None) -> None:
+        super().__init__(spec, context, owner)
         self._next_offset = 0
         self._is_pump_planned = False
         self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
@@ -310,16 +317,16 @@ class EphemeralQueue(CompetingQueue):
 
         def ready(_: Cursor) -> Ready:
             if spec.max_priority:
-                return PriorityReady(spec.max_priority, 0, house.budget, None, self.on_more)
-            return FifoReady(0, 0, house.budget, None, self.on_more)
+                return PriorityReady(spec.max_priority, 0, context.budget, None, self.on_more)
+            return FifoReady(0, 0, context.budget, None, self.on_more)
 
         self.cursor = Cursor(
             self,
             ready,
-            clock=house.clock,
-            budget=house.budget,
-            counters=house.counters,
-            delays=house.delays,
+            clock=context.clock,
+            budget=context.budget,
+            counters=context.counters,
+            delays=context.delays,
             lease=HIDDEN,
             single_active=spec.single_active_consumer,
             delivery_limit=spec.delivery_limit,
@@ -337,8 +344,8 @@ class EphemeralQueue(CompetingQueue):
         *,
         stays: bool = False,
     ) -> bool:
-        if self.window is not None and self.window.has_seen(message, self.house.clock()):
-            self.house.counters.duplicates += 1
+        if self.window is not None and self.window.has_seen(message, self.context.clock()):
+            self.context.counters.duplicates += 1
             return True
         cursor = self.cursor
         consumers = cursor.consumers
@@ -355,7 +362,7 @@ class EphemeralQueue(CompetingQueue):
                 and consumer.selection is None
                 and consumer.shared is None
             ):
-                self.house.counters.delivered += 1
+                self.context.counters.delivered += 1
                 try:
                     consumer.sink.deliver_direct(consumer, message, options)
                 except Exception as error:
@@ -384,13 +391,13 @@ class EphemeralQueue(CompetingQueue):
         ):
             return None
         if len(messages) >= RUSH and ready.count() >= CROWD:
-            self.house.is_crowded = True
+            self.context.is_crowded = True
         kept, first, before = options or None, self._next_offset, ready.bytes
         self._next_offset = first + len(messages)
         self.cursor.put(
             [Entry(message, kept, None, None, i) for i, message in enumerate(messages, first)]
         )
-        self.house.memory.keep(ready.bytes - before, len(messages))
+        self.context.memory.keep(ready.bytes - before, len(messages))
         self._plan_pump()
         return []
 
@@ -414,7 +421,7 @@ class EphemeralQueue(CompetingQueue):
 
     def is_memory_full(self) -> bool:
         """Together with the others, and this one is not among the least of them."""
-        return self.memory() > ALWAYS and self.house.memory.is_full()
+        return self.memory() > ALWAYS and self.context.memory.is_full()
 
     def memory(self) -> int:
         """Bytes that its messages take, ready or waiting for their time."""
@@ -425,16 +432,16 @@ class EphemeralQueue(CompetingQueue):
         spec = self.spec
         if self.refuses():
             if spec.overflow is Overflow.REJECT_PUBLISH_DLX and not stays:
-                self.house.undertaker.bury_newcomer(self, message)
-            self.house.counters.refused_full += 1
+                self.context.dead_letters.add_refused(self, message)
+            self.context.counters.refused_full += 1
             return False
         entry = self.entry(message, options)
         entry.offset = self._next_offset
         self._next_offset += 1
         if self.window is not None:
-            self.window.remember(message, self.house.clock())
+            self.window.remember(message, self.context.clock())
             self.window.arrived(entry)
-        self.house.memory.keep(message.size())
+        self.context.memory.keep(message.size())
         if self.backpressure is not None:
             self.cursor.put([entry])
             self._plan_pump()
@@ -452,7 +459,7 @@ class EphemeralQueue(CompetingQueue):
     def _plan_pump(self) -> None:
         if not self._is_pump_planned:
             self._is_pump_planned = True
-            self.house.soon(self._pump)
+            self.context.soon(self._pump)
 
     def _pump(self) -> None:
         self._is_pump_planned = False
@@ -475,7 +482,7 @@ class ClassicQueue(CompetingQueue):
     def __init__(
         self,
         spec: QueueSpec,
-        house: House,
+        context: QueueContext,
         log: Log,
         source: Source,
         *,
@@ -483,34 +490,34 @@ class ClassicQueue(CompetingQueue):
         lease: int = 0,
         failures: dict[int, int] | None = None,
     ) -> None:
-        super().__init__(spec, house)
+        super().__init__(spec, context)
         self.log = log
         # Of a session's queue: which messages are worth storing for somebody who may be away.
         self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
         if spec.deduplicates:
             self.window = self.present_keys()
         elif spec.dedup_window:
-            self.window = Window(spec.dedup_window, house.ids, spec.name)
+            self.window = Window(spec.dedup_window, context.ids, spec.name)
         settled = settled or Settled()
         self.may_expire = self.may_expire or log.tail > settled.floor
 
         def ready(_: Cursor) -> Ready:
             if spec.max_priority:
                 return PriorityReady(
-                    spec.max_priority, log.tail, house.budget, source, self.on_more
+                    spec.max_priority, log.tail, context.budget, source, self.on_more
                 )
             return FifoReady(
-                settled.floor, log.tail, house.budget, source, self.on_more, settled.above
+                settled.floor, log.tail, context.budget, source, self.on_more, settled.above
             )
 
         self.cursor = Cursor(
             self,
             ready,
-            clock=house.clock,
-            budget=house.budget,
-            counters=house.counters,
-            delays=house.delays,
-            journal=house.journal,
+            clock=context.clock,
+            budget=context.budget,
+            counters=context.counters,
+            delays=context.delays,
+            journal=context.journal,
             settled=settled,
             queue_id=log.queue_id,
             lease=lease,
@@ -538,17 +545,17 @@ class ClassicQueue(CompetingQueue):
         window = (
             None if message.deaths else self.window
         )  # a dead letter that returns is no repetition
-        if window is not None and window.has_seen(message, self.house.clock()):
-            self.house.counters.duplicates += 1
+        if window is not None and window.has_seen(message, self.context.clock()):
+            self.context.counters.duplicates += 1
             return True
         overflow = self.spec.overflow
         if overflow is not Overflow.DROP_HEAD and self.is_full(self.log.pending):
             if overflow is Overflow.REJECT_PUBLISH_DLX and not stays:
-                self.house.undertaker.bury_newcomer(self, message)
-            self.house.counters.refused_full += 1
+                self.context.dead_letters.add_refused(self, message)
+            self.context.counters.refused_full += 1
             return False
         if window is not None:
-            window.remember(message, self.house.clock())
+            window.remember(message, self.context.clock())
         if self.backpressure is not None:
             self.press()
         self.log.expect(message)

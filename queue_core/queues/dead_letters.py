@@ -1,33 +1,37 @@
-"""Dead letters: what becomes of a message that is rejected, expires, fails too often or does not
-fit.
+"""Dead letters: a message that is rejected, expires, fails too often or does not fit goes to its
+queue's dead-letter exchange, or is dropped and counted.
 
-It leaves its queue and enters those that the dead-letter exchange leads to in one commit.
+A dead letter leaves its queue and enters those that the exchange leads to in one commit.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from queue_core.commit.unit import Unit
+from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.errors import CoreError
 from queue_core.message.message import Death, Message
 from queue_core.routing.exchanges import ExchangeKind
 from queue_core.sessions.subscription import is_reserved
 
 if TYPE_CHECKING:
+    from queue_core.commit.ports import Writer
     from queue_core.queues.competing import Appends, CompetingQueue
-    from queue_core.routing.router import Route
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.routing.router import Route, Router
+    from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)
 
 DELAY: Final = "x-delay"  # the header, in milliseconds
 MAX_DELAY_MS: Final = (1 << 32) - 1
-LONGEST_MS: Final = float(1 << 53)
-DROPPED: Final = {
+LONGEST_MS: Final = float(1 << 53)  # an integer that every protocol and the table can hold
+DROPPED: Final = {  # by reason: the counter of messages that nobody took
     "maxlen": "dropped_overflow",
     "expired": "dropped_expired",
     "rejected": "dropped_rejected",
@@ -35,107 +39,141 @@ DROPPED: Final = {
 }
 
 
-def bury(vhost: Vhost, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
-    """Moves the entry to where the queue's dead letters go, or drops and counts it."""
-    appends = letters(vhost, queue, entry.message, reason)
-    if appends:
-        mover = _Mover(cursor, entry)
-        vhost.writer.submit(Unit(appends, mover, moves=[(cursor, entry)]))
-    else:
-        cursor.drop(entry)
+class DeadLetters:
+    """Moves messages that leave a queue unconsumed to the queue's dead-letter exchange.
+
+    A queue that names no dead-letter exchange, or whose dead letters no queue takes, drops them;
+    each is counted by its reason.
+    """
+
+    def __init__(
+        self,
+        router: Router[Queue],
+        writer: Writer,
+        counters: Counters,
+        clock: Callable[[], float],
+        delays: DelayBudget,
+    ) -> None:
+        self._router = router
+        self._writer = writer
+        self._counters = counters
+        self._clock = clock
+        self._delays = delays
+
+    def move(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+        """Moves an entry out of its queue to where the dead letters go, in one commit; drops it
+        where nobody takes it."""
+        appends = self.appends(queue, entry.message, reason)
+        if appends:
+            mover = _Mover(cursor, entry)
+            self._writer.submit(Unit(appends, mover, moves=[(cursor, entry)]))
+        else:
+            cursor.drop(entry)
+
+    def appends(self, queue: CompetingQueue, message: Message, reason: str) -> Appends:
+        """Lists the appends that belong into the commit in which the message leaves its queue. The
+        message counts as dead-lettered, or as dropped where nobody takes it."""
+        letter, route = self._letter(queue, message, reason)
+        appends: Appends = []
+        is_taken = False
+        for target, options in route:
+            is_taken = (target.take(letter, options, appends) and not target.is_memory) or is_taken
+        if is_taken:
+            self._counters.dead_lettered += 1
+        else:
+            self._count_drop(queue, reason)
+        return appends
+
+    def add_refused(self, queue: CompetingQueue, message: Message) -> None:
+        """Dead-letters a message that the queue refused to take, because it is full."""
+        letter, route = self._letter(queue, message, "maxlen")
+        appends: Appends = []
+        for target, options in route:
+            target.take(letter, options, appends)
+        if appends:
+            self._writer.submit(Unit(appends))
+        if route:
+            self._counters.dead_lettered += 1
+
+    def _letter(
+        self, queue: CompetingQueue, message: Message, reason: str
+    ) -> tuple[Message, Route[Queue]]:
+        """Makes the dead letter of a message, and finds the queues that it goes to."""
+        spec = queue.spec
+        exchange = spec.dead_letter_exchange
+        if exchange is None:
+            return message, ()
+        now = self._clock()
+        key = message.routing_key if spec.dead_letter_key is None else spec.dead_letter_key
+        letter = message.moved(exchange, key, _death(queue.name, message, reason, now))
+        copies = message.copies if spec.dead_letter_key is None else ()
+        headers = letter.properties.header_map
+        try:
+            if copies:
+                route = self._router.route_keys(
+                    exchange, (key, *copies), headers, letter.deciding_property, inside=True
+                )
+            else:
+                route = self._router.route(
+                    exchange, key, headers, letter.deciding_property, inside=True
+                )
+        except CoreError as error:
+            log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
+            return letter, ()
+        if route and self._router.exchange(exchange).spec.kind is ExchangeKind.DELAYED:
+            letter.not_before = _delayed_until(headers().get(DELAY), now)
+            if self._delays.refuses(letter.not_before):
+                letter.not_before = None
+                self._delays.count_cut()
+        if reason == "rejected":
+            return letter, route
+        kept = tuple(match for match in route if not _is_cycle(match.queue.name, letter.deaths))
+        if len(kept) < len(route):
+            self._counters.dropped_cycle += len(route) - len(kept)
+            log.warning("queue '%s': a dead letter would go round in a circle; dropped", queue.name)
+        return letter, kept
+
+    def _count_drop(self, queue: CompetingQueue, reason: str) -> None:
+        counters = self._counters
+        name = DROPPED[reason]
+        setattr(counters, name, getattr(counters, name) + 1)
+        if reason == "maxlen" and is_reserved(queue.name) and not queue.has_told_overflow:
+            queue.has_told_overflow = True  # nobody declared it, so nobody expects it
+            log.warning(
+                "'%s' is full, and drops its oldest messages (more are counted only, as "
+                "dropped_overflow): its client takes fewer than are published, or is away",
+                queue.name,
+            )
+        log.debug("queue '%s': message dropped (%s)", queue.name, reason)
 
 
-def letters(vhost: Vhost, queue: CompetingQueue, message: Message, reason: str) -> Appends:
-    """What is to be appended in the commit in which the message leaves its queue; counted as dead
-    letter, or as dropped where nobody takes it."""
-    letter, route = _letter(vhost, queue, message, reason)
-    appends: Appends = []
-    is_taken = False
-    for target, options in route:
-        is_taken = (target.take(letter, options, appends) and not target.is_memory) or is_taken
-    if is_taken:
-        vhost.house.counters.dead_lettered += 1
-    else:
-        _count_drop(vhost, queue, reason)
-    return appends
-
-
-def bury_newcomer(vhost: Vhost, queue: CompetingQueue, message: Message) -> None:
-    """A message that never was in the queue, because that was full."""
-    letter, route = _letter(vhost, queue, message, "maxlen")
-    appends: Appends = []
-    for target, options in route:
-        target.take(letter, options, appends)
-    if appends:
-        vhost.writer.submit(Unit(appends))
-    if route:
-        vhost.house.counters.dead_lettered += 1
-
-
-def _letter(
-    vhost: Vhost, queue: CompetingQueue, message: Message, reason: str
-) -> tuple[Message, Route[Queue]]:
-    spec = queue.spec
-    exchange = spec.dead_letter_exchange
-    if exchange is None:
-        return message, ()
+def _death(queue_name: str, message: Message, reason: str, now: float) -> Death:
     expires_at = message.expires_at
-    now = vhost.house.clock()
-    copies = message.copies
-    death = Death(
-        queue=queue.name,
+    return Death(
+        queue=queue_name,
         reason=reason,
         time=now,
         exchange=message.exchange,
-        routing_keys=(message.routing_key, *copies),
+        routing_keys=(message.routing_key, *message.copies),
         expiration_ms=None if expires_at is None else _milliseconds(expires_at - now),
     )
-    key, keeps_key = message.routing_key, spec.dead_letter_key is None
-    if spec.dead_letter_key is not None:
-        key = spec.dead_letter_key
-    letter = message.moved(exchange, key, death)
-    headers = letter.properties.header_map
-    try:
-        if copies and keeps_key:
-            route = vhost.router.route_keys(
-                exchange, (key, *copies), headers, letter.deciding_property, inside=True
-            )
-        else:
-            route = vhost.router.route(
-                exchange, key, headers, letter.deciding_property, inside=True
-            )
-    except CoreError as error:
-        log.warning("dead letters of queue '%s' have nowhere to go: %s", queue.name, error)
-        return letter, ()
-    if route and vhost.router.exchange(exchange).spec.kind is ExchangeKind.DELAYED:
-        letter.not_before = _delayed_until(headers().get(DELAY), now)
-        if vhost.house.delays.refuses(letter.not_before):
-            letter.not_before = None
-            vhost.house.delays.count_cut()
-    if reason == "rejected":
-        return letter, route
-    kept = tuple(match for match in route if not _is_cycle(match.queue.name, letter.deaths))
-    if len(kept) < len(route):
-        vhost.house.counters.dropped_cycle += len(route) - len(kept)
-        log.warning("queue '%s': a dead letter would go round in a circle; dropped", queue.name)
-    return letter, kept
 
 
 def _milliseconds(left: float) -> int:
-    """Of a time to live that may be for ever: a number that every protocol and the table hold."""
+    """Gives a remaining time to live, which may be infinite, as a bounded whole number."""
     return int(min(max(0.0, left * 1000), LONGEST_MS))
 
 
 def _delayed_until(delay: object, now: float) -> float | None:
-    """A dead letter that goes to a delaying exchange waits again, as its header says."""
+    """Tells until when a dead letter waits in a delaying exchange, by its x-delay header."""
     if isinstance(delay, bool) or not isinstance(delay, int) or delay <= 0:
         return None
     return now + min(delay, MAX_DELAY_MS) / 1000
 
 
 def _is_cycle(target: str, deaths: tuple[Death, ...]) -> bool:
-    """The letter has died in the target before, and nobody rejected it since: it would go round for
-    ever without anybody's doing."""
+    """Tells whether the letter has died in the target before and nobody rejected it since: it would
+    go round for ever without anybody's doing."""
     for death in deaths:
         if death.reason == "rejected":
             return False
@@ -144,23 +182,9 @@ def _is_cycle(target: str, deaths: tuple[Death, ...]) -> bool:
     return False
 
 
-def _count_drop(vhost: Vhost, queue: CompetingQueue, reason: str) -> None:
-    counters = vhost.house.counters
-    name = DROPPED[reason]
-    setattr(counters, name, getattr(counters, name) + 1)
-    if reason == "maxlen" and is_reserved(queue.name) and not queue.has_told_overflow:
-        queue.has_told_overflow = True  # nobody declared it, so nobody expects it
-        log.warning(
-            "'%s' is full, and drops its oldest messages (more are counted only, as "
-            "dropped_overflow): its client takes fewer than are published, or is away",
-            queue.name,
-        )
-    log.debug("queue '%s': message dropped (%s)", queue.name, reason)
-
-
 class _Mover:
-    """Waits for the commit of a move. What the database will never take is dropped: back in its
-    place it would only die again, and again."""
+    """Waits for the commit of a move. A letter that the database will never take is dropped: back
+    in its place it would only die again, and again."""
 
     __slots__ = ("_cursor", "_entry")
 
@@ -169,7 +193,7 @@ class _Mover:
         self._entry = entry
 
     def on_committed(self, tokens: list[int]) -> None:
-        """It is where it should be."""
+        """Does nothing: the commit took the entry out of its queue."""
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
         log.error("queue '%s': dead letter dropped: %s", self._cursor.queue_name, error)

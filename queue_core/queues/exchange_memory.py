@@ -15,7 +15,7 @@ from queue_core.delivery.consumer import Entry
 from queue_core.delivery.cursor import Cursor
 from queue_core.message.message import CANONICAL, Message, Properties
 from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue
-from queue_core.queues.context import House
+from queue_core.queues.context import QueueContext
 from queue_core.queues.deduplication_records import Seen, SeenKeys
 from queue_core.queues.recent_history import RecentMessages
 from queue_core.queues.spec import QueueSpec
@@ -57,9 +57,9 @@ class StoredMemory(ExchangeMemory, ClassicQueue):
 class LiveHistory(ExchangeMemory):
     """A live history keeps the last messages of an exchange that is not durable."""
 
-    def __init__(self, spec: QueueSpec, house: House) -> None:
-        super().__init__(spec, house)
-        self.recent = self.window = RecentMessages(spec.max_length or 1, house.histories)
+    def __init__(self, spec: QueueSpec, context: QueueContext) -> None:
+        super().__init__(spec, context)
+        self.recent = self.window = RecentMessages(spec.max_length or 1, context.histories)
 
     def take(
         self,
@@ -70,7 +70,7 @@ class LiveHistory(ExchangeMemory):
         stays: bool = False,
     ) -> bool:
         if _is_kept(message):
-            self.recent.remember(message, self.house.clock())
+            self.recent.remember(message, self.context.clock())
         return True
 
 
@@ -80,7 +80,7 @@ class StoredHistory(StoredMemory):
     def __init__(
         self,
         spec: QueueSpec,
-        house: House,
+        context: QueueContext,
         log: Log,
         source: Source,
         *,
@@ -88,8 +88,10 @@ class StoredHistory(StoredMemory):
         lease: int = 0,
         failures: dict[int, int] | None = None,
     ) -> None:
-        super().__init__(spec, house, log, source, settled=settled, lease=lease, failures=failures)
-        self.recent = self.window = RecentMessages(spec.max_length or 1, house.histories)
+        super().__init__(
+            spec, context, log, source, settled=settled, lease=lease, failures=failures
+        )
+        self.recent = self.window = RecentMessages(spec.max_length or 1, context.histories)
 
     def take(
         self,
@@ -100,7 +102,7 @@ class StoredHistory(StoredMemory):
         stays: bool = False,
     ) -> bool:
         if _is_kept(message):
-            self.recent.remember(message, self.house.clock())
+            self.recent.remember(message, self.context.clock())
             self.log.expect(message)
             self.may_expire = self.may_expire or message.expires_at is not None
             appends.append((self.log, Entry(message, None, message.expires_at)))
@@ -108,15 +110,15 @@ class StoredHistory(StoredMemory):
 
     def recall(self, entries: list[Entry]) -> None:
         for entry in entries:
-            self.recent.remember(entry.message, self.house.clock())
+            self.recent.remember(entry.message, self.context.clock())
 
 
 class LiveSeen(ExchangeMemory):
     """A live memory of values forgets them when the gateway ends."""
 
-    def __init__(self, spec: QueueSpec, house: House, ttl: float | None) -> None:
-        super().__init__(spec, house)
-        self.seen = self.window = _seen_keys(spec, house, ttl)
+    def __init__(self, spec: QueueSpec, context: QueueContext, ttl: float | None) -> None:
+        super().__init__(spec, context)
+        self.seen = self.window = _seen_keys(spec, context, ttl)
 
     def take(
         self,
@@ -126,9 +128,9 @@ class LiveSeen(ExchangeMemory):
         *,
         stays: bool = False,
     ) -> bool:
-        now = self.house.clock()
+        now = self.context.clock()
         if self.seen.has_seen(message, now):
-            self.house.counters.duplicates += 1
+            self.context.counters.duplicates += 1
         else:
             self.seen.remember(message, now)
         return True
@@ -140,7 +142,7 @@ class StoredSeen(StoredMemory):
     def __init__(
         self,
         spec: QueueSpec,
-        house: House,
+        context: QueueContext,
         log: Log,
         source: Source,
         *,
@@ -148,8 +150,10 @@ class StoredSeen(StoredMemory):
         lease: int = 0,
         failures: dict[int, int] | None = None,
     ) -> None:
-        super().__init__(spec, house, log, source, settled=settled, lease=lease, failures=failures)
-        self.seen = self.window = _seen_keys(spec, house, None)
+        super().__init__(
+            spec, context, log, source, settled=settled, lease=lease, failures=failures
+        )
+        self.seen = self.window = _seen_keys(spec, context, None)
 
     def take(
         self,
@@ -159,11 +163,11 @@ class StoredSeen(StoredMemory):
         *,
         stays: bool = False,
     ) -> bool:
-        key, now = message.repetition_key, self.house.clock()
+        key, now = message.repetition_key, self.context.clock()
         if key is None:
             return True
         if self.seen.has_seen(message, now):
-            self.house.counters.duplicates += 1
+            self.context.counters.duplicates += 1
             return True
         self.seen.remember(message, now)
         until = self.seen.until(message, now)
@@ -174,7 +178,7 @@ class StoredSeen(StoredMemory):
         return True
 
     def recall(self, entries: list[Entry]) -> None:
-        now = self.house.clock()
+        now = self.context.clock()
         for entry in entries:
             if entry.expires_at is None or entry.expires_at > now:
                 self.seen.put(_key_on(entry.message), Seen(now, entry.expires_at, id(entry)))
@@ -208,8 +212,8 @@ def _is_kept(message: Message) -> bool:
     return message.properties.header_map().get(NO_STORE) is not True
 
 
-def _seen_keys(spec: QueueSpec, house: House, ttl: float | None) -> SeenKeys:
-    return SeenKeys(spec.max_length or 1, ttl, house.ids, f"exchange '{exchange_of(spec.name)}'")
+def _seen_keys(spec: QueueSpec, context: QueueContext, ttl: float | None) -> SeenKeys:
+    return SeenKeys(spec.max_length or 1, ttl, context.ids, f"exchange '{exchange_of(spec.name)}'")
 
 
 def _slip(key: str, expires_at: float | None) -> Message:

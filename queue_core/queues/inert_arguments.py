@@ -11,10 +11,10 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-MOST_NOTICES: Final = 1000  # different arguments that are named in the log, since the start
+MOST_NAMED_ARGUMENTS: Final = 1000  # different arguments that are named in the log, since the start
 
 
-class Notices:
+class InertArguments:
     """Arguments that somebody declared, and nobody here knows."""
 
     __slots__ = ("_said", "count")
@@ -23,11 +23,11 @@ class Notices:
         self._said: set[tuple[str, str]] = set()
         self.count = 0  # declarations with such arguments
 
-    def unknown(self, what: str, name: str, arguments: Iterable[str]) -> None:
+    def report(self, what: str, name: str, arguments: Iterable[str]) -> None:
         """Says for each argument of a `what` (queue, exchange, ...) that it does nothing."""
         for argument in arguments:
             self.count += 1
-            if (what, argument) in self._said or len(self._said) >= MOST_NOTICES:
+            if (what, argument) in self._said or len(self._said) >= MOST_NAMED_ARGUMENTS:
                 continue
             self._said.add((what, argument))
             log.warning(
@@ -35,5 +35,5 @@ class Notices:
                 "(amqp091.strict refuses such arguments; this is said once for each)",
                 *(what, name, argument),
             )
-            if len(self._said) == MOST_NOTICES:
+            if len(self._said) == MOST_NAMED_ARGUMENTS:
                 log.warning("more unknown arguments are not named in the log")

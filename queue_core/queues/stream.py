@@ -24,7 +24,7 @@ from queue_core.delivery.settled import Settled
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.message.message import Message
 from queue_core.queues.competing import Appends
-from queue_core.queues.context import House
+from queue_core.queues.context import QueueContext
 from queue_core.queues.spec import QueueSpec, is_storable
 from queue_core.scheduler import scheduler
 from queue_core.timers import Appointment
@@ -52,7 +52,7 @@ class StreamQueue:
     def __init__(
         self,
         spec: QueueSpec,
-        house: House,
+        context: QueueContext,
         log: Log,
         source: StreamSource,
         groups: dict[str, Settled] | None = None,
@@ -61,12 +61,13 @@ class StreamQueue:
     ) -> None:
         self.spec = spec
         self.name = spec.name
-        self.house = house
+        self.context = context
         self.log = log
         self.owner: object = None
         self.created_by: str | None = None  # the user who declared it
         self.window: None = None  # a stream keeps what it gets, repetitions too
         self.is_deleted = False
+        self.on_idle: Callable[[StreamQueue], None] | None = None  # never called
         self.backpressure: Backpressure | None = None  # a log has room for all
         self.may_expire = False  # what is old goes by retention
         self._source = source
@@ -78,7 +79,7 @@ class StreamQueue:
         self._cursors: dict[str, Cursor] = {}
         # Of groups that nobody reads by: what was handed out, and may still be settled.
         self._put_away: list[Cursor] = []
-        self.due_times = DueTimes(house.delays, self._on_messages_due, self._wake_at)
+        self.due_times = DueTimes(context.delays, self._on_messages_due, self._wake_at)
         self._waking: Appointment | None = None
 
     def take(
@@ -113,12 +114,12 @@ class StreamQueue:
     def _wake_at(self, when: float) -> None:
         if self._waking is not None:
             self._waking.cancel()
-        self._waking = self.house.agenda.at(when, self._wake)
+        self._waking = self.context.agenda.at(when, self._wake)
 
     def _wake(self) -> None:
         """Lets the groups hand out what is due, whoever noticed that it is."""
         self._waking = None
-        self.due_times.end_due(self.house.clock())
+        self.due_times.end_due(self.context.clock())
         if self.due_times.next_time < inf:
             self._wake_at(self.due_times.next_time)
         for cursor in list(self.log.cursors):
@@ -175,7 +176,7 @@ class StreamQueue:
         if cursor is None:  # another may have come, and committed, while we looked for the start
             settled = self._groups.setdefault(spec.group, Settled(start))
             cursor = self._cursors[spec.group] = self._open(spec.group, settled, is_kept=True)
-            self.house.journal.note(cursor)
+            self.context.journal.note(cursor)
         return cursor
 
     def _check_group(self, group: str) -> None:
@@ -209,7 +210,7 @@ class StreamQueue:
             return FifoReady(
                 settled.floor,
                 self.log.tail,
-                self.house.budget,
+                self.context.budget,
                 self._source,
                 cursor.pump,
                 settled.above if settled.above else None,
@@ -218,12 +219,12 @@ class StreamQueue:
         cursor = Cursor(
             self,
             ready,
-            clock=self.house.clock,
-            budget=self.house.budget,
-            counters=self.house.counters,
-            delays=self.house.delays,
+            clock=self.context.clock,
+            budget=self.context.budget,
+            counters=self.context.counters,
+            delays=self.context.delays,
             due_times=self.due_times,
-            journal=self.house.journal if is_kept else None,
+            journal=self.context.journal if is_kept else None,
             settled=settled,
             queue_id=self.log.queue_id,
             group=group,
@@ -298,7 +299,7 @@ class StreamQueue:
         cursor = self._open(group, settled, is_kept=True)
         self.log.cursors.remove(cursor)
         cursor.seq = WRITE_ALL  # only a row that says everything can take something back
-        self.house.journal.note(cursor)
+        self.context.journal.note(cursor)
         return settled.floor
 
     def on_consumer_gone(self) -> None:
@@ -330,7 +331,7 @@ class StreamQueue:
 
     def counts(self) -> QueueCounts:
         cursors = self.log.cursors
-        delayed = self.due_times.count(self.house.clock())
+        delayed = self.due_times.count(self.context.clock())
         return QueueCounts(
             self._message_count() - delayed,
             sum(cursor.in_flight for cursor in cursors),

@@ -238,10 +238,10 @@ class Sessions:
         spec = self._live_spec(LIVE_SESSION_PREFIX + state.key[1])
         queue: EphemeralQueue
         if state.id:
-            queue = live = LiveQueue(spec, vhost.house)
+            queue = live = LiveQueue(spec, vhost.context)
             live.has_stored = True
         else:
-            queue = EphemeralQueue(spec, vhost.house)
+            queue = EphemeralQueue(spec, vhost.context)
         self.settings.hold_publishers(queue)
         vhost.add_queue(queue)
         return queue

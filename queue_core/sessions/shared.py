@@ -209,7 +209,7 @@ class Shares:
         group.connected[session.client_id] = session
         if group.live is None:
             spec = self._live_spec(LIVE_SHARE_PREFIX + group.name)
-            group.live = LiveQueue(spec, group.vhost.house)
+            group.live = LiveQueue(spec, group.vhost.context)
             self._hold_publishers(group.live)
             group.vhost.add_queue(group.live)
         self._bind(group)

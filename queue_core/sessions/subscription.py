@@ -12,7 +12,7 @@ import msgspec
 
 from queue_core.message.message import Message
 from queue_core.queues.competing import Appends, EphemeralQueue
-from queue_core.queues.context import House
+from queue_core.queues.context import QueueContext
 from queue_core.queues.spec import QueueSpec
 
 STORED_PREFIX: Final = "$session/"
@@ -75,8 +75,8 @@ class LiveQueue(EphemeralQueue):
     """Serves those who are connected. Where a stored queue stands beside it, it leaves to that one
     what is worth storing."""
 
-    def __init__(self, spec: QueueSpec, house: House) -> None:
-        super().__init__(spec, house)
+    def __init__(self, spec: QueueSpec, context: QueueContext) -> None:
+        super().__init__(spec, context)
         self.has_stored = False
 
     def take(

@@ -216,7 +216,7 @@ class Wills:
 
     async def _drop_forbidden(self, vhost: Vhost, key: ClientKey, will: Will) -> None:
         """Its user was removed, or may not publish there any more."""
-        vhost.house.counters.dropped_wills += 1
+        vhost.context.counters.dropped_wills += 1
         whose = "nobody" if will.identity is None else f"user '{will.identity.name}'"
         log.warning("will of '%s' is dropped: %s may not publish it any more", key[1], whose)
         await self._delete(key)

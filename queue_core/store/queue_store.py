@@ -61,7 +61,7 @@ class QueueStore:
 
     async def delete(self, queue: Queue) -> None:
         if isinstance(queue, ClassicQueue | StreamQueue):
-            await self._definitions.remove_queue(queue.house.vhost_name, queue.name)
+            await self._definitions.remove_queue(queue.context.vhost_name, queue.name)
             self.queues.pop(queue.log.queue_id, None)
 
     def lies_in(self, segments: Set[int]) -> bool:
@@ -157,7 +157,7 @@ class QueueStore:
         if spec.kind is QueueKind.STREAM:
             return StreamQueue(
                 spec,
-                vhost.house,
+                vhost.context,
                 log,
                 source,
                 {name: state.settled for name, state in groups.items()},
@@ -172,7 +172,7 @@ class QueueStore:
         kind = stored_memory_class(spec.name) or ClassicQueue
         queue = kind(
             spec,
-            vhost.house,
+            vhost.context,
             log,
             source,
             settled=settled,
@@ -207,7 +207,7 @@ class QueueStore:
         self, connection: Reading, queue: ClassicQueue, present: PresentKeys
     ) -> None:
         """Restores the record that tells repetitions of messages that are in the queue."""
-        settled, now = queue.cursor.settled, queue.house.clock()
+        settled, now = queue.cursor.settled, queue.context.clock()
         for segment in queue.log.segments_of(settled.floor, queue.log.tail):
             statement = (
                 f'SELECT "offset", form, native, deaths IS NOT NULL, expires_at '
@@ -243,7 +243,7 @@ class QueueStore:
     ) -> None:
         """Sets aside what is not due: what a publisher delayed, or a consumer put off later."""
         cursor, queue_id = queue.cursor, queue.log.queue_id
-        now = queue.house.clock()
+        now = queue.context.clock()
         times = found.due.pop(queue_id, {}) | found.delays.get(queue_id, {})
         times = {o: t for o, t in times.items() if t > now and o not in cursor.settled}
         if not times:

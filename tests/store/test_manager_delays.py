@@ -204,7 +204,7 @@ async def test_a_start_finds_more_delayed_messages_than_may_wait_and_refuses_mor
     publish(house, 60.0, 60.0, 60.0, None)
     await house.flushed()
     await house.crash_and_reopen()
-    budget = house.vhost.house.delays
+    budget = house.vhost.context.delays
     budget.limit = 2
     assert (counts(house), budget.used) == ((1, 3, 0), 3)
     publish(house, 60.0, None)
@@ -225,7 +225,7 @@ async def test_a_delayed_message_from_sql_waits_in_the_outbox_for_room(
     await house.queue("q")
     publish(house, 60.0)
     await house.flushed()
-    house.vhost.house.delays.limit = 1
+    house.vhost.context.delays.limit = 1
     until = house.clock() + 120
     delay = "to_timestamp($1) - now()"
     await db.execute(f"SELECT howdah.publish('q', 'late'::text, delay => {delay})", until)
@@ -234,7 +234,7 @@ async def test_a_delayed_message_from_sql_waits_in_the_outbox_for_room(
     assert await db.fetchval("SELECT count(*) FROM howdah.outbox") == 1
     await house.later(61)
     await house.until(lambda: counts(house) == (2, 1, 0))
-    assert house.vhost.house.counters.refused_delays == 1
+    assert house.vhost.context.counters.refused_delays == 1
 
 
 @pytest.mark.parametrize("has_filter", [False, True])
@@ -251,7 +251,7 @@ async def test_what_is_delayed_in_a_stream_counts_once_and_comes_once_to_each_gr
     if restart is not None:
         await getattr(house, restart)()
         begun, _ = await house.consume("s", group="first", start=FIRST, accepts=accepts)
-    budget = house.vhost.house.delays
+    budget = house.vhost.context.delays
     budget.limit = 2
     last = [] if has_filter else [b"4"]
     inboxes = [begun]

@@ -13,16 +13,15 @@ from typing import Any
 from queue_core.access.auth import Action, Auth, Authenticator, Identity, Resource
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import Unit
-from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, VhostNotFound
 from queue_core.memory_account import Memory
 from queue_core.queues.competing import ClassicQueue
-from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.router import Router
 from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
+from tests.support.contexts import queue_context
 
 
 class FakeWriter:
@@ -102,7 +101,7 @@ class FakeStore:
     async def create(self, vhost: Vhost, spec: QueueSpec, by: str | None) -> ClassicQueue:
         self._next += 1
         log = Log(self._next, 0, is_stream=False)
-        return ClassicQueue(spec, vhost.house, log, NoSource(), lease=1 << 30)
+        return ClassicQueue(spec, vhost.context, log, NoSource(), lease=1 << 30)
 
     async def delete(self, queue: Queue) -> None: ...
 
@@ -134,10 +133,16 @@ class FakeServices:
         self.writer = FakeWriter()
         self.memory = Memory()
         self.keeper = FakeKeeper()
-        self.root = Vhost("/", self._house, self.writer, self.keeper, FakeStore())
-
-    def _house(self, vhost: Vhost) -> House:
-        return House("/", self.clock, self.agenda, Budget(1 << 24), Counters(), vhost, self.writer)
+        router = Router[Queue]()
+        context = queue_context(
+            router,
+            clock=self.clock,
+            agenda=self.agenda,
+            budget_bytes=1 << 24,
+            writer=self.writer,
+            journal=self.writer,
+        )
+        self.root = Vhost("/", router, context, self.writer, self.keeper, FakeStore())
 
     async def vhost(self, name: str) -> Vhost:
         if name != "/":

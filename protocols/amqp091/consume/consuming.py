@@ -239,7 +239,7 @@ def _check_arguments(channel: Channel, method: BasicConsume) -> None:
             f"those with one are {', '.join(sorted(CONSUMER_ARGUMENTS))}"
         )
     unknown = [name for name in inert if name not in INERT_CONSUMER_ARGUMENTS]
-    terms.vhost.house.notices.unknown("consumer of queue", method.queue, unknown)
+    terms.vhost.context.inert_arguments.report("consumer of queue", method.queue, unknown)
 
 
 def _priority(arguments: Mapping[str, object]) -> int:

@@ -298,8 +298,8 @@ class IncomingLink:
         self.machine.wake()
 
     def _why_refused(self, message: Message) -> str:
-        if self._vhost.house.delays.refuses(message.not_before):
-            return str(self._vhost.house.delays.error())
+        if self._vhost.context.delays.refuses(message.not_before):
+            return str(self._vhost.context.delays.error())
         route = self._vhost.router.route(
             message.exchange,
             message.routing_key,

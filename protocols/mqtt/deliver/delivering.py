@@ -526,7 +526,7 @@ class Deliverer:
         """`end_of_chunk` looks whether the live queue may go on."""
 
     def on_expired(self, flight: Flight) -> None:
-        self._vhost.house.counters.dropped_expired += 1
+        self._vhost.context.counters.dropped_expired += 1
 
     def on_launch(self, flight: Flight) -> None:
         """Never: they are this client's own."""

@@ -195,7 +195,7 @@ class Lane:
             return self._vhost.hand_over(message, stored, publisher, token, records)
         self._put_message(live, message)
         if not stored and not records:
-            self._vhost.house.counters.published += 1
+            self._vhost.context.counters.published += 1
             return Published.DONE
         outcome = self._vhost.hand_over(message, stored, publisher, token, records)
         if outcome is Published.REMEMBERED:
@@ -203,7 +203,7 @@ class Lane:
         return Published.DONE if outcome is Published.NOWHERE else outcome
 
     def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:
-        self._vhost.house.counters.published += len(run)
+        self._vhost.context.counters.published += len(run)
         self._put(Job(route, [], len(run.octets), run))
 
     def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:
@@ -255,7 +255,7 @@ class Lane:
         except Exception:
             log.exception("a bug: what a client published reaches not all of its subscribers")
             progress = Progress.ALL
-        self._vhost.house.pressed.clear()  # the lane finds out for itself
+        self._vhost.context.pressed.clear()  # the lane finds out for itself
         if progress is Progress.HELD:
             self.held_by = [queue for queue, _ in job.route if isinstance(queue, CompetingQueue)]
             self._worker.wait(self)

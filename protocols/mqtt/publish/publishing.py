@@ -107,7 +107,7 @@ class Publishing:
         self._put = put
         self.session = session
         self.vhost = session.vhost
-        self.pressed = session.vhost.house.pressed  # queues that were found full in this turn
+        self.pressed = session.vhost.context.pressed  # queues that were found full in this turn
         self.client_id = session.client_id
         self.is_5 = version is Version.V5
         self.form = MQTT5 if self.is_5 else MQTT3
@@ -274,7 +274,7 @@ class Publishing:
         octets = data[position : run.end]
         for taker, consumer in takers:
             taker.send_run(consumer, octets, run.marks, qos)
-        counters = self.vhost.house.counters
+        counters = self.vhost.context.counters
         counters.published += count
         counters.delivered += count * len(takers)
         return run

@@ -101,7 +101,7 @@ def skipped(vhost: str, name: str, queue_id: int, first: int, messages: int) -> 
 
 
 def _gone(queue: Stored) -> Loss:
-    vhost, tail = queue.house.vhost_name, queue.log.tail
+    vhost, tail = queue.context.vhost_name, queue.log.tail
     return Loss(
         SETBACK,
         f"queue '{queue.name}' of virtual host '{vhost}' with all {queue.counts().waiting} "
@@ -115,7 +115,7 @@ def _gone(queue: Stored) -> Loss:
 
 
 def _cut_off(queue: Stored, tail: int) -> Loss:
-    vhost, end = queue.house.vhost_name, queue.log.tail
+    vhost, end = queue.context.vhost_name, queue.log.tail
     done = ""
     if isinstance(queue, ClassicQueue):
         settled = queue.cursor.settled

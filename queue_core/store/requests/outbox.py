@@ -268,8 +268,8 @@ class Outbox:
         that it waits for."""
         assert self._waited_for is not None
         full_ones = []
-        if vhost.house.delays.refuses(message.not_before):
-            vhost.house.delays.count_refused()
+        if vhost.context.delays.refuses(message.not_before):
+            vhost.context.delays.count_refused()
             full_ones = [
                 queue.name
                 for queue, _ in route
@@ -310,7 +310,7 @@ class Outbox:
     def _may_enter(self, row: asyncpg.Record, key: QueueKey) -> bool:
         queue, not_before = self._queue(key), row["not_before"]
         until = None if not_before is None else not_before.timestamp()
-        if queue is not None and queue.house.delays.refuses(until):
+        if queue is not None and queue.context.delays.refuses(until):
             return False
         return self._has_room(key)
 

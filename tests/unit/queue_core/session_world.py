@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import PacketRecord, Unit
-from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, StoreUnavailable
 from queue_core.message.message import Message
 from queue_core.queues.competing import ClassicQueue
-from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
+from queue_core.routing.router import Router
 from queue_core.sessions.retained import (
     Kept,
     KeptTopic,
@@ -27,6 +25,7 @@ from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import Will, Wills
 from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
+from tests.support.contexts import queue_context
 from tests.support.fake_services import FakeKeeper
 
 
@@ -162,7 +161,7 @@ class Keeper(FakeKeeper):
         await self._outage.ask(f"create {spec.name}")
         self._next_id += 1
         log = Log(self._next_id, 0, is_stream=False)
-        return ClassicQueue(spec, vhost.house, log, NoSource())
+        return ClassicQueue(spec, vhost.context, log, NoSource())
 
     async def delete(self, queue: Queue) -> None:
         await self._outage.ask(f"drop {queue.name}")
@@ -206,8 +205,16 @@ class World:
         self.keeper = Keeper(self.outage)
         self.writer = FakeWriter()
         self.vhosts: dict[str, Vhost] = {}
+        router = Router[Queue]()
+        context = queue_context(
+            router,
+            clock=self.clock,
+            agenda=self.agenda,
+            writer=self.writer,
+            journal=NoJournal(),
+        )
         self.vhost = self.vhosts["/"] = Vhost(
-            "/", self._house, self.writer, self.keeper, self.keeper
+            "/", router, context, self.writer, self.keeper, self.keeper
         )
         retained = Retained(
             FakeRetainedStore(),
@@ -233,9 +240,6 @@ class World:
             agenda=self.agenda,
             later=self.keeper.later,
         )
-
-    def _house(self, vhost: Vhost) -> House:
-        return House("/", self.clock, self.agenda, Budget(1 << 20), Counters(), vhost, NoJournal())
 
     def clock(self) -> float:
         return self.now

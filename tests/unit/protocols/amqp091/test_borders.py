@@ -100,7 +100,7 @@ async def test_a_message_whose_time_is_long_over_when_it_is_stored_is_for_nobody
     talk.services.now += 1 + WAY  # the database was away
     talk.services.writer.commit()
     assert talk.heard() == []
-    assert talk.services.root.house.counters.dropped_expired == 1
+    assert talk.services.root.context.counters.dropped_expired == 1
 
 
 async def test_dead_letters_go_where_the_copies_went() -> None:
@@ -141,7 +141,7 @@ async def test_what_has_no_queue_any_more_at_commit_is_returned() -> None:
     _, _, body, committed = await command
     assert (body, type(committed).__name__) == (b"lost", "TxCommitOk")
     assert talk.services.root.queue("q").counts().ready == 1
-    assert talk.services.root.house.counters.unroutable == 1
+    assert talk.services.root.context.counters.unroutable == 1
 
 
 async def test_a_method_that_waits_while_its_channel_ends_does_not_end_the_connection(

@@ -251,7 +251,7 @@ async def test_a_slow_subscriber_costs_its_own_messages_and_refuses_nobody(
             heard = await talk.say(said)
         (answer,) = of(heard, DISPOSITION)
         assert state_of(answer) == 0x24
-    assert talk.services.root.house.counters.dropped_overflow > 0
+    assert talk.services.root.context.counters.dropped_overflow > 0
 
 
 async def test_unfinished_messages_have_a_limit_over_all_links() -> None:

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from queue_core.counters import Counters
 from queue_core.delivery.backpressure import Backpressure, wait_for_room
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
-from queue_core.delivery.ready import Budget
 from queue_core.errors import ConsumerStalled, CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.competing import EphemeralQueue
-from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.router import Router
 from queue_core.timers import Agenda
+from tests.support.contexts import queue_context
 from tests.unit.queue_core.session_world import World
 
 LIMIT, STALL = 4, 30.0
@@ -43,26 +42,16 @@ class Peer:
         consumer.cursor.policy.on_consumer_gone()
 
 
-class Undertaker:
-    """Takes what a queue drops when nobody consumes from it any more."""
-
-    def bury(self, queue: object, cursor: object, entry: object, reason: str) -> None: ...
-
-
 class Stage:
     """One queue that holds its publishers, at a time that the test tells."""
 
     def __init__(self, **arguments: Any) -> None:
         self.now = 0.0
         self.agenda = Agenda()
-        self.counters = Counters()
-        none: Any = None
-        undertaker: Any = Undertaker()
-        self.house = House(
-            "/", lambda: self.now, self.agenda, Budget(1 << 20), self.counters, undertaker, none
-        )
+        self.context = queue_context(Router(), clock=lambda: self.now, agenda=self.agenda)
+        self.counters = self.context.counters
         spec = QueueSpec.parse("q", arguments or {"x-max-length": LIMIT}, durable=False)
-        self.queue = EphemeralQueue(spec, self.house)
+        self.queue = EphemeralQueue(spec, self.context)
         self.queue.backpressure = self.pressure = Backpressure(self.queue, STALL)
         self.peer = Peer()
         self.consumer = self.queue.consume(self.peer, ConsumerSpec(credit=1))
@@ -92,9 +81,9 @@ class Stage:
 def test_a_full_queue_drops_nothing_and_is_told_to_its_publisher(arguments: dict[str, int]) -> None:
     stage = Stage(**arguments)
     stage.publish(LIMIT)
-    assert stage.house.pressed == []
+    assert stage.context.pressed == []
     stage.publish(100)
-    assert stage.house.pressed == [stage.queue]
+    assert stage.context.pressed == [stage.queue]
     assert stage.queue.counts().ready == LIMIT + 100 - 1
     assert stage.counters.dropped_overflow == 0
 
@@ -208,7 +197,7 @@ async def test_more_that_waits_in_a_consumers_socket_is_no_sign_that_it_reads() 
 async def test_publishers_go_on_at_once_when_a_queue_goes_with_its_virtual_host() -> None:
     here = World()
     queue = EphemeralQueue(
-        QueueSpec.parse("q", {"x-max-length": LIMIT}, durable=False), here.vhost.house
+        QueueSpec.parse("q", {"x-max-length": LIMIT}, durable=False), here.vhost.context
     )
     queue.backpressure = Backpressure(queue, STALL)
     here.vhost.add_queue(queue)

@@ -19,11 +19,11 @@ from tests.unit.queue_core.session_world import World
 
 async def bounded(world: World, limit: int) -> tuple[DelayBudget, EphemeralQueue]:
     """A world where so many may wait, and a queue `q` in it."""
-    house = world.vhost.house
-    house.delays = DelayBudget(limit, house.counters, world.clock)
+    delays = world.vhost.context.delays
+    delays.limit = limit
     queue = await world.vhost.declare_queue(QueueSpec.parse("q", {}, durable=False))
     assert isinstance(queue, EphemeralQueue)
-    return house.delays, queue
+    return delays, queue
 
 
 def message(not_before: float | None) -> Message:
@@ -42,7 +42,7 @@ async def test_above_the_bound_a_delay_is_refused_and_nothing_else() -> None:
     assert world.vhost.publish(message(None)) is Published.DONE
     assert world.vhost.publish(due) is Published.DONE
     assert (len(queue.cursor.delayed), budget.used) == (2, 2)
-    assert world.vhost.house.counters.refused_delays == 1
+    assert world.vhost.context.counters.refused_delays == 1
 
 
 async def test_what_is_due_makes_room() -> None:
@@ -80,7 +80,7 @@ async def test_a_return_for_later_above_the_bound_comes_back_at_once() -> None:
     assert again is not None
     assert (again.offset, again.failures) == (delivery.offset, 1)
     assert (len(queue.cursor.delayed), budget.used) == (1, 1)
-    assert world.vhost.house.counters.cut_delays == 1
+    assert world.vhost.context.counters.cut_delays == 1
 
 
 async def test_a_transaction_with_more_delays_than_fit_is_refused_whole() -> None:

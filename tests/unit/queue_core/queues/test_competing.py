@@ -114,7 +114,7 @@ async def test_nobody_consumes_from_a_stream_that_went_while_its_place_was_looke
 ) -> None:
     world, source = World(), Slow()
     spec = QueueSpec.parse("s", {"x-queue-type": "stream"})
-    stream = StreamQueue(spec, world.vhost.house, Log(1, 0, is_stream=True), source)
+    stream = StreamQueue(spec, world.vhost.context, Log(1, 0, is_stream=True), source)
     world.vhost.add_queue(stream)
     wanted = ConsumerSpec(group=group, start=Position(time=1.0))
     coming = asyncio.ensure_future(world.vhost.consume("s", Broken(), wanted))
@@ -131,7 +131,7 @@ async def test_a_stream_has_so_many_groups_and_no_more(monkeypatch: pytest.Monke
     world = World()
     spec = QueueSpec.parse("s", {"x-queue-type": "stream"})
     log = Log(1, 5, is_stream=True)
-    stream = StreamQueue(spec, world.vhost.house, log, Slow())
+    stream = StreamQueue(spec, world.vhost.context, log, Slow())
     for group in ("a", "b", "a"):
         consumer = await stream.consume(Broken(), ConsumerSpec(group=group))
         consumer.close()
@@ -178,7 +178,7 @@ def appointments(agenda: Agenda) -> int:
 async def test_the_time_to_live_of_a_delayed_message_begins_when_it_is_due() -> None:
     world = World()
     queue = await declared(world, message_ttl=1000)
-    now = queue.house.clock()
+    now = queue.context.clock()
     due = queue.entry(Message(b"", "", "q", not_before=now + 60), ())
     assert due.expires_at == now + 61
     assert queue.entry(Message(b"", "", "q"), ()).expires_at == now + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
-from queue_core.queues.inert_arguments import MOST_NOTICES, Notices
+from queue_core.queues.inert_arguments import MOST_NAMED_ARGUMENTS, InertArguments
 from queue_core.queues.spec import RULES, Overflow, QueueKind, QueueSpec
 
 GOOD: list[tuple[str, object, str, object]] = [
@@ -91,13 +91,13 @@ def test_a_small_segment_is_made_as_large_as_segments_are_at_least() -> None:
 def test_unknown_arguments_are_named_in_the_log_once_and_not_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    notices = Notices()
+    inert = InertArguments()
     for _ in range(3):
-        notices.unknown("queue", "q", ["x-odd"])
+        inert.report("queue", "q", ["x-odd"])
     assert [record.getMessage().count("'x-odd'") for record in caplog.records] == [1]
-    notices.unknown("queue", "q", [f"x-{number}" for number in range(2000)])
-    assert len(caplog.records) == MOST_NOTICES + 1
-    assert notices.count == 2003
+    inert.report("queue", "q", [f"x-{number}" for number in range(2000)])
+    assert len(caplog.records) == MOST_NAMED_ARGUMENTS + 1
+    assert inert.count == 2003
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])

@@ -141,7 +141,7 @@ async def test_what_was_answered_is_not_lost_to_a_subscriber_without_room(
             lane.hand_over(Message(b"%d" % number, topic=TOPIC), tuple(route), None, 0, ())
     await turns(50)
     assert 2 <= slow.counts().ready <= 5
-    assert stage.vhost.house.counters.refused_full == 0
+    assert stage.vhost.context.counters.refused_full == 0
     assert len(stage.heard()[1]) == 16  # the others have everything
     assert any(lane.held_by == [slow] for lane in lanes)
     slow.cursor.consumers[0].resume()

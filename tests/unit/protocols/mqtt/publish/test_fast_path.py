@@ -52,8 +52,8 @@ class Place:
     takes_runs = False
 
 
-class House:
-    """As much of a house as publishing needs."""
+class Context:
+    """As much of a queue context as publishing needs."""
 
     def __init__(self) -> None:
         self.pressed: list[Any] = []
@@ -67,7 +67,7 @@ class Routes:
     def __init__(self, outcome: Published) -> None:
         self.router: Router[Any] = Router()
         self.published: list[Message] = []
-        self.house = House()
+        self.context = Context()
         self._outcome = outcome
         for topic in TOPICS:
             self.router.topic_routes[topic] = (Match(Place(), ()),)

@@ -26,17 +26,15 @@ from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.access.auth import Auth, Identity
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import Unit
-from queue_core.counters import Counters
 from queue_core.delivery.consumer import ConsumerSpec
-from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, InvalidArgument
 from queue_core.message.message import Message
 from queue_core.queues.competing import ClassicQueue, EphemeralQueue
-from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
-from queue_core.timers import Agenda
-from queue_core.vhost import Vhost
+from queue_core.vhost import Queue, Vhost
+from tests.support.contexts import queue_context
 from tests.unit.protocols.mqtt.fake_connection import Link, Session
 
 LIMIT = 1 << 20
@@ -77,17 +75,11 @@ class Stage:
     def __init__(self, version: Version, **arguments: object) -> None:
         self.version = version
         self.writer, none = Writer(), None
+        router = Router[Queue]()
         self.vhost = Vhost(
             "/",
-            lambda vhost: House(
-                "/",
-                float,
-                Agenda(),
-                Budget(1 << 20),
-                Counters(),
-                vhost,
-                self.writer,  # type: ignore[arg-type]
-            ),
+            router,
+            queue_context(router, writer=self.writer, journal=self.writer),
             self.writer,  # type: ignore[arg-type]
             none,  # type: ignore[arg-type]
             none,  # type: ignore[arg-type]
@@ -95,8 +87,8 @@ class Stage:
         words = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
         spec = QueueSpec.parse("q", words)
         log = Log(1, 0, is_stream=False)
-        self.queue = ClassicQueue(spec, self.vhost.house, log, none)  # type: ignore[arg-type]
-        self.passing = EphemeralQueue(QueueSpec.parse("e", {}, durable=False), self.vhost.house)
+        self.queue = ClassicQueue(spec, self.vhost.context, log, none)  # type: ignore[arg-type]
+        self.passing = EphemeralQueue(QueueSpec.parse("e", {}, durable=False), self.vhost.context)
         self.vhost.add_queue(self.queue)
         self.vhost.add_queue(self.passing)
         self.vhost.subscribe("captured", self.queue)
@@ -143,7 +135,7 @@ class Stage:
 
     def subscriber(self) -> None:
         """Somebody who is there, to `live`."""
-        queue = EphemeralQueue(QueueSpec.parse("own", {}, durable=False), self.vhost.house)
+        queue = EphemeralQueue(QueueSpec.parse("own", {}, durable=False), self.vhost.context)
         self.vhost.add_queue(queue)
         deliverer = self._deliverer(Link(), self.version)
         consumer = queue.consume(deliverer, ConsumerSpec(auto_settle=True))
@@ -259,7 +251,7 @@ def test_a_run_is_taken_as_if_one_by_one(version: Version, data: st.DataObject) 
         stage.writer.commit()
     assert whole.answers() == single.answers()
     assert [each for each, _ in whole.answers()] == [p.packet_id for p in packets if p.qos]
-    counts = [stage.vhost.house.counters.published for stage in (whole, single)]
+    counts = [stage.vhost.context.counters.published for stage in (whole, single)]
     assert counts[0] == counts[1] == len(packets)
     for stage in (whole, single):
         assert stage.passing.cursor.ready.count() == sum(p.topic == "$queue/e" for p in packets)
@@ -347,7 +339,7 @@ def test_a_full_queue_refuses_the_right_ones_of_a_row() -> None:
 def test_a_full_queue_in_memory_refuses_the_right_ones_of_a_row() -> None:
     stage = Stage(Version.V5)
     spec = QueueSpec.parse("f", {"x-max-length": 2, "x-overflow": "reject-publish"}, durable=False)
-    queue = EphemeralQueue(spec, stage.vhost.house)
+    queue = EphemeralQueue(spec, stage.vhost.context)
     stage.publishing.topics[b"$queue/f"] = KnownTopic("$queue/f", queue, "f")
     assert stage.take(*row(3, "$queue/f")) == 3
     assert stage.answers() == [(1, 0), (2, 0), (3, ReasonCode.QUOTA_EXCEEDED)]

@@ -23,15 +23,13 @@ from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
 from queue_core.access.auth import Auth, Identity
-from queue_core.counters import Counters
 from queue_core.delivery.consumer import ConsumerSpec
-from queue_core.delivery.ready import Budget
 from queue_core.queues.competing import EphemeralQueue
-from queue_core.queues.context import House
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
-from queue_core.timers import Agenda
-from queue_core.vhost import Vhost
+from queue_core.vhost import Queue, Vhost
+from tests.support.contexts import queue_context
 from tests.unit.protocols.mqtt.fake_connection import Link, Session
 
 LIMIT = 1 << 20
@@ -45,13 +43,8 @@ class Stage:
         self.version = version
         self.counters = MqttCounters()
         none: Any = None
-        self.vhost = Vhost(
-            "/",
-            lambda vhost: House("/", float, Agenda(), Budget(1 << 20), Counters(), vhost, none),
-            none,
-            none,
-            none,
-        )
+        router = Router[Queue]()
+        self.vhost = Vhost("/", router, queue_context(router), none, none, none)
         self.outputs: list[Link] = []
         self.deliverers: list[Deliverer] = []
         own = self._deliverer(Link(), version, 10)
@@ -100,7 +93,7 @@ class Stage:
     ) -> None:
         link = Link()
         name = f"subscriber {len(self.outputs)}"
-        queue = EphemeralQueue(QueueSpec.parse(name, {}, durable=False), self.vhost.house)
+        queue = EphemeralQueue(QueueSpec.parse(name, {}, durable=False), self.vhost.context)
         self.vhost.add_queue(queue)
         deliverer = self._deliverer(link, version or self.version, window, largest)
         deliverer.is_plain = not options
@@ -197,7 +190,7 @@ def test_a_run_arrives_as_if_one_by_one(
     assert whole.heard() == single.heard()
     assert b"".join(whole.answers.out) == b"".join(single.answers.out)
     assert whole.counters == single.counters
-    core, other = whole.vhost.house.counters, single.vhost.house.counters
+    core, other = whole.vhost.context.counters, single.vhost.context.counters
     assert (core.published, core.delivered) == (other.published, other.delivered)
     for one, other_one in zip(whole.deliverers, single.deliverers, strict=True):
         assert states(one) == states(other_one)
@@ -262,6 +255,6 @@ def test_asynchronous_fan_out_answers_first_and_delivers_the_same(
     while lane.is_busy:
         lane.hand_over_some()
     assert later.heard() == at_once.heard()
-    core, other = later.vhost.house.counters, at_once.vhost.house.counters
+    core, other = later.vhost.context.counters, at_once.vhost.context.counters
     assert (core.published, core.delivered) == (other.published, other.delivered)
     assert (lane.count, lane.bytes, lane.deliveries) == (0, 0, 0)
