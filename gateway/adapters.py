@@ -18,12 +18,12 @@ from gateway.config.keys import Config
 from gateway.connections import Connections
 from gateway.machine_memory import default_mark
 from protocols.amqp091 import connection as amqp091
+from protocols.amqp091.context import Context as Amqp091Context
 from protocols.amqp091.conversion.properties import FORM as AMQP_091_FORM
-from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.settings import Settings as Amqp091Settings
 from protocols.amqp10 import connection as amqp10
+from protocols.amqp10.context import Context as Amqp10Context
 from protocols.amqp10.conversion.properties import FORM as AMQP_10_FORM
-from protocols.amqp10.counters import Amqp10Counters
 from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.mqtt import connection as mqtt
 from protocols.mqtt import websocket
@@ -110,23 +110,20 @@ class Adapters:
 
     def __init__(self, config: Config, manager: Manager, connections: Connections) -> None:
         self._mqtt = MqttContext(manager, mqtt_settings(config))
-        amqp091_counters, amqp10_counters = Amqp091Counters(), Amqp10Counters()
+        amqp091_context = Amqp091Context(manager, amqp091_settings(config))
+        amqp10_context = Amqp10Context(manager, amqp10_settings(config))
         self.counters: dict[str, object] = {
             "mqtt": self._mqtt.counters,
-            "amqp091": amqp091_counters,
-            "amqp10": amqp10_counters,
+            "amqp091": amqp091_context.counters,
+            "amqp10": amqp10_context.counters,
         }
 
         def factory(name: str, kind: type[Any], *arguments: object) -> Callable[[], Any]:
             tracked = connections.tracked(name, kind)
             return lambda: tracked(*arguments)
 
-        old = factory(
-            "amqp091", amqp091.Connection, manager, amqp091_settings(config), amqp091_counters
-        )
-        new = factory(
-            "amqp10", amqp10.Connection, manager, amqp10_settings(config), amqp10_counters
-        )
+        old = factory("amqp091", amqp091.Connection, amqp091_context)
+        new = factory("amqp10", amqp10.Connection, amqp10_context)
         by_header = {AMQP_091: old, AMQP_10: new, AMQP_10_SASL: new}
         self.factories: dict[str, ProtocolFactory] = {
             "mqtt": factory("mqtt", mqtt.Connection, self._mqtt),

@@ -7,11 +7,11 @@ which work on this state; which of them is called when, `machine` decides.
 from __future__ import annotations
 
 import logging
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, reply_text
 from protocols.amqp091.publish.confirms import Confirms
+from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.frames import OVERHEAD
 from protocols.amqp091.wire.methods import ChannelClose, Method
 from queue_core.commit.transaction import Transaction
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from protocols.amqp091.wire.content import Facts
 
 log = logging.getLogger(__name__)
-
-
-class ChannelState(Enum):
-    OPEN = auto()
-    CLOSING = auto()  # we have sent channel.close
-    CLOSED = auto()
 
 
 class Work:

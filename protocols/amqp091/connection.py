@@ -12,13 +12,13 @@ from typing import Final, cast
 
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.consume.consuming import review
-from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.context import Context
 from protocols.amqp091.dispatch import Perform
 from protocols.amqp091.errors import ReplyCode
-from protocols.amqp091.handshake import OpenVhost, State
+from protocols.amqp091.handshake import OpenVhost
 from protocols.amqp091.machine import Command, Machine
 from protocols.amqp091.output import Output
-from protocols.amqp091.settings import Settings
+from protocols.amqp091.states import State
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
 from protocols.read_gate import (
@@ -32,7 +32,6 @@ from protocols.read_gate import (
     UNREAD,
     ReadGate,
 )
-from protocols.services import Services
 from queue_core.access.auth import Peer
 from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.delivery.backpressure import wait_for_room
@@ -54,12 +53,11 @@ BLOCKED: Final = "the database is behind: publishing goes on when it has caught 
 class Connection(asyncio.Protocol):
     """One client. The gateway constructs it, and gives it the transport."""
 
-    def __init__(
-        self, services: Services, settings: Settings, counters: Amqp091Counters | None = None
-    ) -> None:
-        self._services = services
-        self._settings = settings
-        self._counters = counters or Amqp091Counters()
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._settings = context.settings
+        self._counters = context.counters
+        self._services = context.services
         self._loop = asyncio.get_running_loop()
         self._share = scheduler().share()  # of the loop's time
         self._output = Output(self._schedule, self._flush)
@@ -72,7 +70,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._has_said_all = False  # nothing is read or written any more
         self._gate: ReadGate
-        self._memory = MemoryShare(services.memory, self)
+        self._memory = MemoryShare(context.services.memory, self)
         self._running: asyncio.Task[None] | None = None
         self._storing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None  # for subscribers that are behind
@@ -94,9 +92,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=high)
         self._gate = ReadGate(self._transport, lambda: self._share.wait(self._go_on))
         self._peer = Peer.described_by(transport.get_extra_info)
-        self._machine = Machine(
-            self._services, self._settings, self._peer, self._output, self, self._counters
-        )
+        self._machine = Machine(self._context, self._peer, self._output)
         self._machine.arrivals.reserve = self._memory.expect
         self._timer = self._loop.call_later(self._settings.handshake_seconds, self._on_late)
 

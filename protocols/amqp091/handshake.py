@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 
 from protocols.amqp091.counters import Amqp091Counters
@@ -17,16 +16,10 @@ from protocols.amqp091.settings import Settings
 from protocols.amqp091.terms import Tuning
 from protocols.amqp091.wire.frames import FRAME_MIN_SIZE, FrameError
 from protocols.amqp091.wire.methods import (
-    ConnectionClose,
-    ConnectionCloseOk,
-    ConnectionOpen,
-    ConnectionSecureOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ConnectionUpdateSecret,
-    Method,
 )
 from protocols.amqp091.wire.tables import decode_table
 from queue_core.access.auth import PLAIN
@@ -47,46 +40,6 @@ CAPABILITIES: Final[Mapping[str, object]] = {
     "per_consumer_qos": True,
     "direct_reply_to": True,
 }
-
-
-class State(Enum):
-    AWAITING_HEADER = auto()
-    STARTING = auto()  # we have sent start
-    AUTHENTICATING = auto()
-    SECURING = auto()  # we have sent secure
-    TUNING = auto()  # we have sent tune
-    TUNED = auto()
-    OPENING = auto()
-    OPEN = auto()
-    CLOSING = auto()  # we have sent close
-    CLOSED = auto()
-
-
-Transitions = Mapping[tuple[State, type[Method]], State]
-
-RECEIVED: Final[Transitions] = {
-    (State.STARTING, ConnectionStartOk): State.AUTHENTICATING,
-    (State.SECURING, ConnectionSecureOk): State.AUTHENTICATING,
-    (State.TUNING, ConnectionTuneOk): State.TUNED,
-    (State.TUNED, ConnectionOpen): State.OPENING,
-    (State.OPEN, ConnectionUpdateSecret): State.OPEN,
-    (State.TUNING, ConnectionClose): State.CLOSED,
-    (State.TUNED, ConnectionClose): State.CLOSED,
-    (State.OPEN, ConnectionClose): State.CLOSED,
-    (State.CLOSING, ConnectionClose): State.CLOSED,
-    (State.CLOSING, ConnectionCloseOk): State.CLOSED,
-}
-"""Methods of channel 0 that a client may send, and where they lead; all others are illegal."""
-
-
-def step(table: Transitions, state: State, method: Method) -> State:
-    """The next state, or a protocol error: nothing outside the table is legal."""
-    try:
-        return table[state, type(method)]
-    except KeyError:
-        raise Amqp091Error(
-            ReplyCode.CHANNEL_ERROR, f"{type(method).__name__} while {state.name}"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,29 +16,18 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from protocols.amqp091.channel import Channel, ChannelState
+from protocols.amqp091.channel import Channel
 from protocols.amqp091.consume.consuming import settle
 from protocols.amqp091.consume.deliveries import BASIC
-from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.context import Context
 from protocols.amqp091.dispatch import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
-from protocols.amqp091.handshake import (
-    RECEIVED,
-    EarlyFrames,
-    OpenVhost,
-    State,
-    agree,
-    login_of,
-    start,
-    step,
-    tune,
-)
+from protocols.amqp091.handshake import EarlyFrames, OpenVhost, agree, login_of, start, tune
 from protocols.amqp091.output import Output
 from protocols.amqp091.publish.arrivals import Arrival, Arrivals
-from protocols.amqp091.publish.open_transactions import OpenTransactions
 from protocols.amqp091.publish.publishing import Targets, publish, publish_run
 from protocols.amqp091.publish.stamp import Stamp
-from protocols.amqp091.settings import Settings
+from protocols.amqp091.states import RECEIVED, ChannelState, State, step
 from protocols.amqp091.terms import ClientFacts, Terms, Tuning
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
@@ -79,7 +68,6 @@ from protocols.amqp091.wire.methods import (
     ConnectionUpdateSecretOk,
     Method,
 )
-from protocols.services import Services
 from queue_core.access.auth import Identity, Peer
 from queue_core.access.login import Begin, Continue
 from queue_core.delivery.consumer import Delivery
@@ -102,15 +90,7 @@ Command = Begin | Continue | OpenVhost | Perform
 
 
 class Machine:
-    def __init__(
-        self,
-        services: Services,
-        settings: Settings,
-        peer: Peer,
-        output: Output,
-        owner: object,
-        counters: Amqp091Counters,
-    ) -> None:
+    def __init__(self, context: Context, peer: Peer, output: Output) -> None:
         self.state = State.AWAITING_HEADER
         self.output = output
         self.channels: dict[int, Channel] = {}
@@ -119,23 +99,23 @@ class Machine:
         self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
         self.terms: Terms | None = None  # once it is open
         self.identity: Identity | None = None
-        self._services = services
-        self._settings = settings
+        self._context = context
+        self._settings = context.settings
+        self._counters = context.counters
+        self._auth = context.services.auth
         self._peer = peer
-        self._owner = owner
-        self._counters = counters
-        self._mechanisms = services.auth.mechanisms(peer)
+        self._mechanisms = self._auth.mechanisms(peer)
         self._client = ClientFacts()
         self._buffer, self._position = b"", 0  # all before the position has been handled
         self._early = EarlyFrames()
         self._is_waiting = False  # for a command to be carried out
         self._number = 0  # the channel in hand, for errors
         self._index = 0  # and the method
-        self.arrivals = Arrivals(settings)
+        self.arrivals = Arrivals(context.settings)
         self._acked: list[Delivery] = []  # settled together, a chunk at a time
         self._targets = Targets()
         self._stamp: Stamp | None = None
-        self._judged_at = (services.auth.revision, 0)  # what `_targets` rests on
+        self._judged_at = (self._auth.revision, 0)  # what `_targets` rests on
 
     # --- bytes
 
@@ -177,7 +157,7 @@ class Machine:
     def _forget_what_changed(self) -> None:
         """Permissions may be others now, and an exchange declared anew may be of another kind."""
         exchanges = 0 if self.terms is None else self.terms.vhost.router.exchange_changes
-        now = (self._services.auth.revision, exchanges)
+        now = (self._auth.revision, exchanges)
         if now != self._judged_at:
             self._judged_at = now
             self._targets.clear()
@@ -374,18 +354,13 @@ class Machine:
     def opened(self, vhost: Vhost) -> None:
         assert self.identity is not None
         self.terms = Terms(
-            settings=self._settings,
-            vhost=vhost,
-            auth=self._services.auth,
-            identity=self.identity,
-            tuning=self.tuning,
-            client=self._client,
-            clock=self._services.clock,
-            output=self.output,
-            transactions=OpenTransactions(self._settings.max_connection_transactions),
-            counters=self._counters,
-            owner=self._owner,
-            fail=self._fail_from_outside,
+            self._context,
+            vhost,
+            self.identity,
+            self.tuning,
+            self._client,
+            self.output,
+            self._fail_from_outside,
         )
         self._counters.connections += 1
         self.output.send(0, ConnectionOpenOk())
@@ -575,7 +550,7 @@ class Machine:
         self.state = State.CLOSED
         self._end_channels(FAILED)
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
-        self._owner = self.terms = self._stamp = None
+        self.terms = self._stamp = None
         self._targets.clear()
 
     def _end_channels(self, verdict: Verdict) -> None:
@@ -586,7 +561,7 @@ class Machine:
         for channel in channels.values():
             channel.release(verdict)
         if self.terms is not None:
-            self.terms.vhost.release_owner(self._owner)
+            self.terms.vhost.release_owner(self.terms.owner)
 
     def each_channel(self, act: Callable[[Channel], None]) -> None:
         for channel in list(self.channels.values()):

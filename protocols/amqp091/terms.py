@@ -1,23 +1,26 @@
-"""What a connection has agreed on once it is open: made complete, never changed."""
+"""The terms of an open connection: made complete when it opens, never changed.
+
+Channels get everything through them: the virtual host, the user, what was agreed on, and the ways
+out of the connection.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.context import Context
 from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.output import Output
 from protocols.amqp091.publish.open_transactions import OpenTransactions
-from protocols.amqp091.settings import Settings
-from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from queue_core.access.auth import Action, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
 from queue_core.vhost import Vhost
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What tune and tune-ok agreed on."""
+    """The limits that tune and tune-ok agreed on."""
 
     frame_max: int
     channel_max: int
@@ -26,7 +29,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """What is known of a client: what it said in start-ok, and where it comes from."""
+    """The facts known of a client: what it said in start-ok, and where it comes from."""
 
     capabilities: Mapping[str, object] = field(default_factory=dict)
     name: str = ""  # that it gave its connection
@@ -42,34 +45,64 @@ class ClientFacts:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    settings: Settings
-    vhost: Vhost
-    auth: Auth
-    identity: Identity
-    tuning: Tuning
-    client: ClientFacts
-    clock: Callable[[], float]
-    output: Output
-    transactions: OpenTransactions
-    counters: Amqp091Counters
-    owner: object  # tells this connection from others, for exclusive queues
-    fail: Callable[[int, Amqp091Error], None]  # ends a channel for what no method did
+    """One connection's terms. `fail` ends a channel for something that no method of it did."""
+
+    __slots__ = (
+        "auth",
+        "client",
+        "clock",
+        "counters",
+        "fail",
+        "identity",
+        "output",
+        "settings",
+        "transactions",
+        "tuning",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        vhost: Vhost,
+        identity: Identity,
+        tuning: Tuning,
+        client: ClientFacts,
+        output: Output,
+        fail: Callable[[int, Amqp091Error], None],
+    ) -> None:
+        self.settings = context.settings
+        self.counters = context.counters
+        self.auth = context.services.auth
+        self.clock = context.services.clock
+        self.vhost = vhost
+        self.identity = identity
+        self.tuning = tuning
+        self.client = client
+        self.output = output
+        self.fail = fail
+        self.transactions = OpenTransactions(context.settings.max_connection_transactions)
+
+    @property
+    def owner(self) -> object:
+        """The object that tells this connection from others, for exclusive queues."""
+        return self
 
     @property
     def wants_cancel(self) -> bool:
+        """The client wants to hear of a consumer that the gateway ends."""
         return bool(self.client.capabilities.get("consumer_cancel_notify"))
 
     @property
     def origin(self) -> Origin:
-        """Who consumes over this connection, as people are told."""
+        """The consumer's origin, as people are told who consumes over this connection."""
         return Origin("AMQP 0.9.1", self.identity.name, self.client.name, self.client.address)
 
     def require(
         self, action: Action, kind: ResourceKind, name: str, key: str | None = None
     ) -> Resource:
-        """What was asked for, if it may be had. Raises AccessRefused."""
+        """Asks for the right to a resource, and returns the resource. Raises AccessRefused."""
         resource = Resource(kind, self.vhost.name, name, key)
         self.auth.require(self.identity, action, resource)
         return resource

@@ -12,10 +12,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
-from protocols.amqp10.counters import Amqp10Counters
+from protocols.amqp10.context import Context
 from protocols.amqp10.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED, Amqp10Error
 from protocols.amqp10.machine import Command, Machine
-from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl, State, Wish
 from protocols.farewell import part
 from protocols.memory_share import MemoryShare
@@ -30,7 +29,6 @@ from protocols.read_gate import (
     UNREAD,
     ReadGate,
 )
-from protocols.services import Services
 from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Login
 from queue_core.delivery.backpressure import wait_for_room
@@ -51,10 +49,11 @@ HEARING_SECONDS: Final = 2.0  # after reading began again, until what had come i
 class Connection(asyncio.Protocol):
     """One client. The gateway constructs it, and gives it the transport."""
 
-    def __init__(self, services: Services, settings: Settings, counters: Amqp10Counters) -> None:
-        self._services = services
-        self._settings = settings
-        self._counters = counters
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._settings = context.settings
+        self._counters = context.counters
+        self._services = context.services
         self._loop = asyncio.get_running_loop()
         self._share = scheduler().share()  # of the loop's time
         self._transport: asyncio.Transport
@@ -67,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._has_parted = False  # nothing is said or heard any more
         self._gate: ReadGate
-        self._memory = MemoryShare(services.memory, self)
+        self._memory = MemoryShare(context.services.memory, self)
         self._is_held = False  # waits for the store to catch up
         self._listens_since = 0.0
         self._identity: Identity
@@ -241,15 +240,8 @@ class Connection(asyncio.Protocol):
     def _begin_amqp(self) -> None:
         if len(self._before) < len(AMQP_HEADER):
             return
-        machine = self._machine = Machine(
-            self._services,
-            self._settings,
-            self._counters,
-            self._peer,
-            self._identity,
-            self,
-            self._schedule,
-        )
+        machine = Machine(self._context, self._peer, self._identity, self._schedule)
+        self._machine = machine
         machine.on_partial, machine.on_transaction = self._on_partial, self._memory.add_transaction
         machine.coordinator.on_pressed = self._hold_for
         machine.receive(self._before)

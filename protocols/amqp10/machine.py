@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from protocols.amqp10.addressing.filters import ORIGINS
-from protocols.amqp10.counters import Amqp10Counters
+from protocols.amqp10.context import Context
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.flow_echo import Echoing
 from protocols.amqp10.engine.proton import (
@@ -52,9 +52,8 @@ from protocols.amqp10.links.detaching import Link, Releasing
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
 from protocols.amqp10.links.transactions import MAX_COMMAND, Coordinator, CoordinatorLink
-from protocols.amqp10.settings import Settings, product_of
+from protocols.amqp10.settings import product_of
 from protocols.amqp10.terms import Terms
-from protocols.services import Services
 from queue_core.access.auth import Identity, Peer
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import AccessRefused, CoreError
@@ -76,22 +75,14 @@ MOST_EARLY_BYTES: Final = 64 * 1024  # of a client that has not opened its conne
 
 class Machine:
     def __init__(
-        self,
-        services: Services,
-        settings: Settings,
-        counters: Amqp10Counters,
-        peer: Peer,
-        identity: Identity,
-        owner: object,
-        wake: Callable[[], None],
+        self, context: Context, peer: Peer, identity: Identity, wake: Callable[[], None]
     ) -> None:
-        self._services = services
-        self.memory = services.memory
-        self._settings = settings
-        self.counters = counters
+        self._context = context
+        self._settings = settings = context.settings
+        self.counters = context.counters
+        self.memory = context.services.memory
         self._peer = peer
         self._identity = identity
-        self._owner = owner
         self.wake = wake  # there is something to write, at the end of the loop's turn
         self.engine = Engine(
             "howdah",
@@ -364,9 +355,10 @@ class Machine:
         hostname = self.engine.remote_hostname
         is_vhost = hostname.startswith(VHOST_PREFIX)
         name = hostname[len(VHOST_PREFIX) :] if is_vhost else "/"
+        services = self._context.services
         try:
-            vhost = await self._services.vhost(name)
-            if not self._services.auth.may_enter(self._identity, name):
+            vhost = await services.vhost(name)
+            if not services.auth.may_enter(self._identity, name):
                 raise AccessRefused(
                     f"user '{self._identity.name}' may not enter vhost '{name}'; grant it first"
                 )
@@ -379,14 +371,7 @@ class Machine:
             return
         self.counters.connections += 1
         self.terms = Terms(
-            self._settings,
-            vhost,
-            self._services.auth,
-            self._identity,
-            self.engine.remote_container,
-            self._peer,
-            self._services.clock,
-            self._owner,
+            self._context, vhost, self._identity, self._peer, self.engine.remote_container
         )
         self.is_open = True
         self.engine.open(OFFERED, product_of(self._settings))
@@ -577,12 +562,12 @@ class Machine:
         self.outgoing.clear()
         self._committing.clear()
         if hasattr(self, "terms"):
-            self.vhost.release_owner(self._owner)
+            self.vhost.release_owner(self.terms.owner)
         self.engine.free()
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
         self.wake = _nothing
         self.on_partial = self.on_transaction = _nothing
-        del self.coordinator, self.releasing, self._owner
+        del self.coordinator, self.releasing
 
 
 def _pause(links: Iterable[Link]) -> None:

@@ -1,36 +1,46 @@
-"""What a connection has agreed on once it is open: made complete, never changed."""
+"""The terms of an open connection: made complete when it opens, never changed.
+
+Links get everything through them: the virtual host, the user, and the gateway's services.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from protocols.amqp10.settings import Settings
-from queue_core.access.auth import Action, Auth, Identity, Peer, Resource, ResourceKind
+from protocols.amqp10.context import Context
+from queue_core.access.auth import Action, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
 from queue_core.vhost import Vhost
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    settings: Settings
-    vhost: Vhost
-    auth: Auth
-    identity: Identity
-    container: str  # the client's name for itself
-    peer: Peer
-    clock: Callable[[], float]
-    owner: object  # tells this connection from others, for exclusive queues
+    """One connection's terms. `container` is the client's name for itself."""
+
+    __slots__ = ("auth", "clock", "container", "identity", "peer", "settings", "vhost")
+
+    def __init__(
+        self, context: Context, vhost: Vhost, identity: Identity, peer: Peer, container: str
+    ) -> None:
+        self.settings = context.settings
+        self.auth = context.services.auth
+        self.clock = context.services.clock
+        self.vhost = vhost
+        self.identity = identity
+        self.peer = peer
+        self.container = container
+
+    @property
+    def owner(self) -> object:
+        """The object that tells this connection from others, for exclusive queues."""
+        return self
 
     @property
     def origin(self) -> Origin:
-        """Who consumes over this connection, as people are told."""
+        """The consumer's origin, as people are told who consumes over this connection."""
         return Origin("AMQP 1.0", self.identity.name, self.container, self.peer.address)
 
     def require(
         self, action: Action, kind: ResourceKind, name: str, key: str | None = None
     ) -> Resource:
-        """What was asked for, if it may be had. Raises AccessRefused."""
+        """Asks for the right to a resource, and returns the resource. Raises AccessRefused."""
         resource = Resource(kind, self.vhost.name, name, key)
         self.auth.require(self.identity, action, resource)
         return resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from protocols.amqp091.consume.deliveries import CONTENT
-from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.context import Context
 from protocols.amqp091.dispatch import Perform
 from protocols.amqp091.handshake import OpenVhost
 from protocols.amqp091.machine import Command, Machine
@@ -63,16 +63,10 @@ class Conversation:
     ) -> None:
         self.services = services or anns_gateway()
         self.output = Output(lambda: None, lambda: None)
-        self.counters = Amqp091Counters()
+        context = Context(self.services, settings or Settings())
+        self.counters = context.counters
         self.login: Login
-        self.machine = Machine(
-            self.services,
-            settings or Settings(),
-            HERE,
-            self.output,
-            self,
-            self.counters,
-        )
+        self.machine = Machine(context, HERE, self.output)
 
     async def say(self, *data: bytes | Method, channel: int = 1) -> list[object]:
         """Sends all of it in one piece, and hears everything that comes back."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp091.channel import Channel, ChannelState
+from protocols.amqp091.channel import Channel
+from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.content import Facts
 from protocols.amqp091.wire.frames import FRAME_END
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from protocols.amqp091.connection import Connection
+from protocols.amqp091.context import Context
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.codec import decode_method, method_frame
 from protocols.amqp091.wire.frames import METHOD, PROTOCOL_HEADER, split
@@ -85,10 +86,11 @@ class Listener:
 @asynccontextmanager
 async def listening(settings: Settings | None = None) -> AsyncIterator[Listener]:
     services = anns_gateway()
+    context = Context(services, settings or Settings())
     listener = Listener(services, 0)
 
     def factory() -> Connection:
-        connection = Connection(services, settings or Settings())
+        connection = Connection(context)
         listener.connections.append(connection)
         return connection
 

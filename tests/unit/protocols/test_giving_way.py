@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from protocols.amqp091.connection import Connection as Amqp091Connection
+from protocols.amqp091.context import Context as Amqp091Context
 from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.settings import Settings as Amqp091Settings
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, split
 from protocols.amqp091.wire.methods import ConfirmSelect, ConnectionOpen, ConnectionTuneOk
 from protocols.amqp10.connection import Connection as Amqp10Connection
+from protocols.amqp10.context import Context as Amqp10Context
 from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.amqp10.wire.sasl import HEADER as SASL
 from protocols.amqp10.wire.sasl import INIT
 from protocols.amqp10.wire.sasl import frame as sasl_frame
@@ -73,7 +73,7 @@ def made(connection: Any) -> Transport:
 async def amqp091() -> tuple[Amqp091Connection, Transport, Amqp091Counters]:
     """An open connection; its channels are yet to be opened."""
     counters = Amqp091Counters()
-    connection = Amqp091Connection(anns_gateway(), Amqp091Settings(), counters)
+    connection = Amqp091Connection(Amqp091Context(anns_gateway(), counters=counters))
     transport = made(connection)
     connection.data_received(
         PROTOCOL_HEADER
@@ -122,7 +122,7 @@ async def test_what_amqp_091_keeps_back_is_handled_in_its_order() -> None:
 
 async def test_heartbeats_before_the_login_of_amqp_091_are_few_and_counted() -> None:
     counters = Amqp091Counters()
-    connection = Amqp091Connection(anns_gateway(), Amqp091Settings(), counters)
+    connection = Amqp091Connection(Amqp091Context(anns_gateway(), counters=counters))
     transport = made(connection)
     connection.data_received(PROTOCOL_HEADER + HEARTBEAT_FRAME * 20)
     await turns(4)
@@ -136,7 +136,7 @@ async def test_heartbeats_before_the_login_of_amqp_091_are_few_and_counted() -> 
 
 async def amqp10() -> tuple[Amqp10Connection, Transport, Amqp10Counters]:
     counters = Amqp10Counters()
-    connection = Amqp10Connection(anns_gateway(), Amqp10Settings(), counters)
+    connection = Amqp10Connection(Amqp10Context(anns_gateway(), counters=counters))
     transport = made(connection)
     connection.data_received(SASL + sasl_frame(INIT, [Symbol("PLAIN"), b"\0ann\0secret"]))
     await turns(10)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from protocols.amqp091.connection import Connection as Amqp091Connection
-from protocols.amqp091.counters import Amqp091Counters
-from protocols.amqp091.settings import Settings as Amqp091Settings
+from protocols.amqp091.context import Context as Amqp091Context
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.frames import PROTOCOL_HEADER
 from protocols.amqp091.wire.methods import (
@@ -25,8 +24,7 @@ from protocols.amqp091.wire.methods import (
     TxSelect,
 )
 from protocols.amqp10.connection import Connection as Amqp10Connection
-from protocols.amqp10.counters import Amqp10Counters
-from protocols.amqp10.settings import Settings as Amqp10Settings
+from protocols.amqp10.context import Context as Amqp10Context
 from protocols.amqp10.wire.sasl import HEADER as SASL
 from protocols.amqp10.wire.sasl import INIT
 from protocols.amqp10.wire.sasl import frame as sasl_frame
@@ -131,14 +129,14 @@ def services() -> FakeServices:
 
 @pytest.mark.parametrize("data", LIVES_091.values(), ids=LIVES_091)
 async def test_amqp_091_leaves_nothing(services: FakeServices, data: bytes) -> None:
-    settings, counters = Amqp091Settings(), Amqp091Counters()
-    assert await left_by(lambda: Amqp091Connection(services, settings, counters), data) == []
+    context = Amqp091Context(services)
+    assert await left_by(lambda: Amqp091Connection(context), data) == []
 
 
 @pytest.mark.parametrize("data", LIVES_10.values(), ids=LIVES_10)
 async def test_amqp_10_leaves_nothing(services: FakeServices, data: bytes) -> None:
-    settings, counters = Amqp10Settings(), Amqp10Counters()
-    assert await left_by(lambda: Amqp10Connection(services, settings, counters), data) == []
+    context = Amqp10Context(services)
+    assert await left_by(lambda: Amqp10Connection(context), data) == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\x10", b"GET / HTTP/1.1\r\n\r\n"])

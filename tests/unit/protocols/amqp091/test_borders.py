@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.handshake import State
+from protocols.amqp091.states import State
 from protocols.amqp091.wire.content import decode_properties
 from protocols.amqp091.wire.methods import (
     BasicAck,

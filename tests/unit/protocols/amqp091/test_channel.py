@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp091.channel import ChannelState
 from protocols.amqp091.consume.consuming import review
 from protocols.amqp091.conversion.properties import FORM
 from protocols.amqp091.settings import Settings
+from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.content import encode_properties
 from protocols.amqp091.wire.frames import PROTOCOL_HEADER

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
-from protocols.amqp091.handshake import State
+from protocols.amqp091.states import State
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, frame, split
 from protocols.amqp091.wire.methods import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.amqp10.counters import Amqp10Counters
+from protocols.amqp10.context import Context
 from protocols.amqp10.machine import Machine
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire.sasl import AMQP_HEADER
@@ -26,16 +26,9 @@ class Conversation:
         user: str = "ann",
     ) -> None:
         self.services = services or FakeServices()
-        self.counters = Amqp10Counters()
-        self.machine = Machine(
-            self.services,
-            settings or Settings(),
-            self.counters,
-            Peer("127.0.0.1"),
-            Identity(user),
-            self,
-            lambda: None,
-        )
+        context = Context(self.services, settings or Settings())
+        self.counters = context.counters
+        self.machine = Machine(context, Peer("127.0.0.1"), Identity(user), lambda: None)
 
     async def say(self, *data: bytes) -> list[Performative]:
         """Sends all of it in one piece, and hears everything that comes back."""
