@@ -19,7 +19,7 @@ from spark_etl.jdbc_driver import find_jdbc_jar
 from tests.etl.spark_cluster import BIN, running_cluster, spark_environment
 from tests.support.gateway_process import ROOT
 from tests.support.managers import House
-from tests.support.standby import free_port
+from tests.support.ports import lasting_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ async def test_an_export_is_submitted_to_a_cluster(
     out = tmp_path / "out"
 
     def run() -> subprocess.CompletedProcess[str]:
-        with running_cluster(tmp_path, free_port()) as master:
+        with running_cluster(tmp_path, lasting_port()) as master:
             jar: list[str | Path] = ["--jars", find_jdbc_jar()]
             return submit(master, tmp_path, house.url, jar, "export", "s", "--to", str(out))
 

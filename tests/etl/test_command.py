@@ -10,8 +10,9 @@ from pyarrow import parquet
 
 from spark_etl.__main__ import main
 from tests.support.gateway_process import COMMAND, GatewayProcess, clean_environment
-from tests.support.operator import ready, wait_until
+from tests.support.operator import ready
 from tests.support.postgres import execute
+from tests.support.until import wait_until
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from spark_etl.export import ExportSettings, export, read_export
 from spark_etl.replay import ReplaySettings, replay
 from spark_etl.sources import StreamSource
 from tests.support.managers import House
+from tests.support.until import until_true
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,8 +83,8 @@ async def kill(url: str, out: Path, steps: tuple[str, ...], db: asyncpg.Connecti
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # the JVM was faster
-    while await db.fetchval(SESSIONS + f" AND datname = '{url.rpartition('/')[2]}'"):
-        await db.execute("SELECT pg_sleep(0.02)")
+    left = SESSIONS + f" AND datname = '{url.rpartition('/')[2]}'"
+    await until_true(db, f"SELECT ({left}) = 0")
 
 
 @pytest.mark.slow

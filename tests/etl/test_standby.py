@@ -24,6 +24,7 @@ from spark_etl.stats import read_stats
 from tests.support.managers import House
 from tests.support.postgres import execute, fetch_value
 from tests.support.standby import Standby, running_standby
+from tests.support.until import until, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,8 +115,7 @@ def set_delay(url: str, value: str) -> None:
     before = fetch_value(url, "SHOW max_standby_streaming_delay")
     execute(url, f"ALTER SYSTEM SET max_standby_streaming_delay = {value}")
     execute(url, "SELECT pg_reload_conf()")
-    while fetch_value(url, "SHOW max_standby_streaming_delay") == before:
-        execute(url, "SELECT pg_sleep(0.02)")
+    wait_until(lambda: fetch_value(url, "SHOW max_standby_streaming_delay") != before)
 
 
 def at(step: str, *work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[str], None]:
@@ -186,9 +186,12 @@ async def test_a_read_that_is_ended_while_rows_flow_leaves_nothing_and_is_done_a
     settings = ExportSettings(out, connections=1, checkpoint_url=house.url, rate=6000)
     job = asyncio.create_task(asyncio.to_thread(export, spark, impatient, ["s"], settings))
     watcher = await asyncpg.connect(impatient)
-    while not await watcher.fetchval(READING):
+
+    async def is_reading() -> bool:
         assert not job.done(), job.result()
-        await watcher.execute("SELECT pg_sleep(0.02)")
+        return bool(await watcher.fetchval(READING))
+
+    await until(is_reading, "the job reads rows")
     await watcher.close()
     await block(db)
     (batch,) = await job

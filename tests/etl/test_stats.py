@@ -17,7 +17,8 @@ from spark_etl.plots import Axis, bars, curves, duration
 from spark_etl.report import Minute, page
 from spark_etl.snapshot import held_snapshot
 from spark_etl.stats import read_stats
-from tests.support.managers import START, Clock, House
+from tests.support.clock import START, Clock
+from tests.support.managers import House
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

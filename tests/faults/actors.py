@@ -15,6 +15,7 @@ from typing import Final
 from tests.faults.history import History, Violation, check
 from tests.support.gateway_process import GatewayProcess
 from tests.support.health import until_empty
+from tests.support.until import PATIENCE_SECONDS
 
 AGAIN: Final = 0.2  # seconds before a client tries to connect again
 STOP_SECONDS: Final = 10
@@ -94,7 +95,9 @@ async def acting(*actors: Actor) -> AsyncIterator[None]:
             raise result
 
 
-async def drained(gateway: GatewayProcess, *publishers: Actor, seconds: float = 30) -> None:
+async def drained(
+    gateway: GatewayProcess, *publishers: Actor, seconds: float = PATIENCE_SECONDS
+) -> None:
     """Nobody sends any more, and the queues are empty. Not: all that was confirmed is known to be
     settled. The commit of a settlement may have been heard of by nobody."""
     for publisher in publishers:

@@ -50,7 +50,7 @@ async def test_a_full_disk_makes_publishers_wait_and_loses_nothing(
             await echo.goes_on(20)
             assert (await readiness(cramped))[0] == 503
         disk.free()
-        await until_ready(cramped, seconds=40)
+        await until_ready(cramped)
         await history.grow(200, of="settled")
         await drained(cramped, *publishers)
         assert all(actor.lives == 1 for actor in (*publishers, consumer, echo))

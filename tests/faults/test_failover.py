@@ -7,8 +7,7 @@ import shutil
 import socket
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
 from tests.support.postgres import execute, fetch_value
 from tests.support.standby import Standby, running_standby
+from tests.support.until import wait_until
 
 PATIENCE = 60.0
 WORD = "not-guessed-at-once"
@@ -62,13 +62,6 @@ def gateway(primary: Server, standby: Standby, tmp_path: Path) -> Iterator[Gatew
         process.kill()
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def follows(standby: Standby, primary: str) -> bool:
     """Whether the standby has all of it; asked of a database that is surely there."""
     written = fetch_value(primary, "SELECT pg_current_wal_lsn()::text")
@@ -78,7 +71,7 @@ def follows(standby: Standby, primary: str) -> bool:
 
 def leave_behind(primary: str, standby: Standby) -> str:
     """The standby has everything up to now, and nothing that comes later; its URL."""
-    until(lambda: follows(standby, primary), "the standby does not follow")
+    wait_until(lambda: follows(standby, primary), "the standby does not follow")
     there = standby.url(primary)
     execute(
         there.rpartition("/")[0] + "/postgres",
@@ -86,7 +79,7 @@ def leave_behind(primary: str, standby: Standby) -> str:
         "SELECT pg_reload_conf()",
     )
     receiving = "SELECT count(*) FROM pg_stat_wal_receiver"
-    until(lambda: fetch_value(there, receiving) == 0, "the standby still receives")
+    wait_until(lambda: fetch_value(there, receiving) == 0, "the standby still receives")
     return there
 
 
@@ -94,8 +87,8 @@ def fail_over(primary: Server, there: str, gateway: GatewayProcess) -> str:
     """The standby takes over, and the gateway with it; what the gateway wrote down as lost."""
     primary.kill()
     execute(there, "SELECT pg_promote()")
-    until(lambda: gateway.log().count("went back in time") > 0, "nobody noticed")
-    until(lambda: gateway.said().count("ready\n") == 2, "it does not start again")
+    wait_until(lambda: gateway.log().count("went back in time") > 0, "nobody noticed")
+    wait_until(lambda: gateway.said().count("ready\n") == 2, "it does not start again")
     return losses(there)
 
 
@@ -185,7 +178,7 @@ def test_a_failover_that_loses_nothing_is_not_noticed_by_clients(
     client = Client(gateway).declare()
     client.publish(*numbered(0, 6))
     client.take(2)
-    until(lambda: follows(standby, url), "the standby does not follow")
+    wait_until(lambda: follows(standby, url), "the standby does not follow")
     primary.kill()
     execute(standby.url(url), "SELECT pg_promote()")
     client.publish(*numbered(6, 8))  # waits for the new primary
@@ -266,7 +259,7 @@ def test_lost_sessions_alone_are_noticed_and_named(
     again = MqttClient(gateway, "new")
     assert not again.is_present
     again.subscribe("state")
-    until(lambda: again.received == [b"first"], "the retained value of the tables")
+    wait_until(lambda: again.received == [b"first"], "the retained value of the tables")
 
 
 def test_a_gateway_that_died_with_its_primary_notices_what_the_standby_lacks(

@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.operator import wait_until
+from tests.support.until import wait_until
 
 MIB: Final = 1024 * 1024
 PATIENCE: Final = 30.0
@@ -120,4 +120,4 @@ def test_a_load_takes_no_more_memory_than_the_mark_allows_and_gives_it_back(
     with ExitStack() as stack:
         load(bounded, stack)
         assert status(bounded, "VmHWM") - before < MOST
-    wait_until(lambda: status(bounded, "VmRSS") - before < KEPT, PATIENCE)
+    wait_until(lambda: status(bounded, "VmRSS") - before < KEPT)

@@ -13,8 +13,9 @@ import pytest
 
 from queue_core.store.operator.migration import expected_version
 from tests.support.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
-from tests.support.operator import answer, ready, refusal, wait_until
+from tests.support.operator import answer, ready, refusal
 from tests.support.postgres import execute, fetch_value
+from tests.support.until import wait_until
 
 
 @pytest.fixture

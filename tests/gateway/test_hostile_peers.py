@@ -11,7 +11,8 @@ from protocols.amqp10.wire.sasl import HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.operator import answer, get, wait_until
+from tests.support.operator import answer, get
+from tests.support.until import wait_until
 
 SECRET = "correct-horse-battery"
 MQTT_CONNECT = bytes.fromhex("100c00044d5154540402003c0000")  # 3.1.1, clean, without a name

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.operator import get, wait_until
+from tests.support.operator import get
+from tests.support.until import wait_until
 
 
 def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]:

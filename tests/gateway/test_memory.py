@@ -20,7 +20,8 @@ from protocols.mqtt.wire.websocket_codec import masked
 from tests.support.amqp10_client import Connections, data
 from tests.support.amqp10_wire import Wire, transfer
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.operator import get, wait_until
+from tests.support.operator import get
+from tests.support.until import wait_until
 
 KIB, MIB = 1024, 1024 * 1024
 PATIENCE: Final = 30.0

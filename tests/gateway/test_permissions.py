@@ -8,7 +8,8 @@ import os
 import signal
 
 from tests.support.gateway_process import GatewayProcess
-from tests.support.operator import answer, get, refusal, wait_until
+from tests.support.operator import answer, get, refusal
+from tests.support.until import wait_until
 
 
 def publish(gateway: GatewayProcess, user: str, password: str, topic: str) -> tuple[int, str]:

@@ -16,8 +16,8 @@ import pytest
 from gateway.postgres.server import EmbeddedPostgres
 from tests import certificates
 from tests.support.gateway_process import GatewayProcess, howdah, running
-from tests.support.operator import wait_until
 from tests.support.postgres import database_of, execute, fetch_value
+from tests.support.until import wait_until
 
 NOWHERE = "postgresql://user:secret@127.0.0.1:1/db"
 

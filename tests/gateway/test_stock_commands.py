@@ -10,8 +10,9 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.gateway_process import GatewayProcess
-from tests.support.operator import answer, ready, wait_until
+from tests.support.operator import answer, ready
 from tests.support.postgres import execute, fetch_value
+from tests.support.until import wait_until
 
 # Everything is costly, and what was compiled is in the server's log.
 EAGER = {

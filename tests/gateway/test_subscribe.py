@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.gateway_process import COMMAND, ROOT, GatewayProcess, clean_environment
-from tests.support.operator import answer, ready, refusal, wait_until
+from tests.support.operator import answer, ready, refusal
+from tests.support.until import wait_until
 
 
 def mqtt(gateway: GatewayProcess) -> list[str]:

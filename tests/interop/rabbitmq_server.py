@@ -5,25 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.ports import is_listening, lasting_port
+from tests.support.until import wait_until
+
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-START_SECONDS = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @contextmanager
@@ -31,7 +23,7 @@ def rabbitmq(folder: Path, plugins: Sequence[str] = ()) -> Iterator[int]:
     """Starts a node with those of its own plugins, and gives its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         pytest.skip("RabbitMQ is not installed (Debian's package rabbitmq-server)")
-    port, distribution, names = free_ports(3)
+    port, distribution, names = (lasting_port() for _ in range(3))
     (folder / "plugins").write_text(f"[{','.join(plugins)}].\n")
     (folder / "environment").touch()
     environ = {
@@ -68,14 +60,14 @@ def rabbitmq(folder: Path, plugins: Sequence[str] = ()) -> Iterator[int]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail("RabbitMQ did not start:\n" + (folder / "output.log").read_text()[-3000:])
+    def said() -> str:
+        return "RabbitMQ starts:\n" + (folder / "output.log").read_text()[-3000:]
+
+    def is_there() -> bool:
+        assert process.poll() is None, said()
+        return is_listening(port)
+
+    wait_until(is_there, said)
 
 
 def _stop_name_service(port: int) -> None:

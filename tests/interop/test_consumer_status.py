@@ -15,8 +15,9 @@ from tests.interop.amqp091_pika import connections, take
 from tests.support.amqp10_client import Connections
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
-from tests.support.operator import answer, wait_until
+from tests.support.operator import answer
 from tests.support.postgres import fetch_value
+from tests.support.until import wait_until
 
 
 def shown(gateway: GatewayProcess, queue: str) -> list[dict[str, Any]]:

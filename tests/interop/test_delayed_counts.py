@@ -11,7 +11,8 @@ import pytest
 
 from tests.interop.amqp091_pika import connections
 from tests.support.gateway_process import GatewayProcess
-from tests.support.operator import answer, get, wait_until
+from tests.support.operator import answer, get
+from tests.support.until import wait_until
 
 HOUR = 3_600_000  # ms
 COUNTED = ("ready", "delayed", "in_flight")

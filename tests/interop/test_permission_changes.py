@@ -38,6 +38,7 @@ from tests.support.amqp10_client import (
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
 from tests.support.names import fresh
+from tests.support.until import until
 
 PASSWORD, HASH = "secret", hash_password("secret")
 SECONDS = 30.0
@@ -125,15 +126,6 @@ async def clerk(shared_gateway: GatewayProcess) -> AsyncIterator[Clerk]:
     await made.mqtt.close()
     await made.remove()
     await connection.close()
-
-
-async def until(holds: Try, expected: bool) -> None:
-    """What SQL asks of the gateway in other words than rights: it is asked until it is so."""
-    for _ in range(150):
-        if await holds() is expected:
-            return
-        await asyncio.sleep(0.2)
-    raise AssertionError("the change was not noticed")
 
 
 # --- a publisher of each protocol: whether what it publishes is taken
@@ -289,7 +281,7 @@ async def test_an_amqp_10_receiver_is_detached(
     def open_receiver() -> Any:
         return connection.create_receiver(address, name=fresh("link"), options=options)
 
-    await until(lambda: _succeeds(open_receiver), True)
+    await until(lambda: _succeeds(open_receiver), "the grant is noticed")
     receiver = await asyncio.to_thread(open_receiver)
     await clerk.grant_read(all_but(clerk.name, "amq.topic"))
     with pytest.raises(LinkDetached, match=r"amqp:unauthorized-access.* has no read access"):

@@ -24,7 +24,8 @@ from queue_core.delivery import ready_by_priority as priorities
 from queue_core.message.message import CANONICAL, Properties
 from queue_core.store.write import batch, writer
 from queue_core.store.write.segments import SegmentLimits
-from tests.support.managers import BRISK, PATIENCE, House
+from tests.support.managers import BRISK, House
+from tests.support.until import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Machine(RuleBasedStateMachine):
         self.lives = self.most_lives
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
+        return self.loop.run_until_complete(asyncio.wait_for(work, PATIENCE_SECONDS))
 
     def call(self, work: Callable[[], T]) -> T:
         """In the loop, as an adapter would."""

@@ -30,7 +30,7 @@ from tests.model.plain_broker import (
     Refused,
     Rules,
 )
-from tests.support.managers import PATIENCE
+from tests.support.until import PATIENCE_SECONDS
 
 # Halves of a second in one place only: no two things are due in the same moment, and become true in
 # an order that nobody promises.
@@ -299,7 +299,7 @@ class BrokerMachine(Machine):
         try:
             operations = Operations(connection)
             number = await operations.redrive("/", name, "true")
-            return (await operations.outcome(number, PATIENCE))["moved"]
+            return (await operations.outcome(number, PATIENCE_SECONDS))["moved"]
         finally:
             await connection.close()
 

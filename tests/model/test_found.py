@@ -11,7 +11,8 @@ from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published
 from queue_core.store.operator.operations import Operations, connect
 from queue_core.store.write import writer
 from queue_core.timers import SLACK, Agenda
-from tests.support.managers import KINDS, PATIENCE, House, bodies, declare
+from tests.support.managers import KINDS, House, bodies, declare
+from tests.support.until import PATIENCE_SECONDS
 
 
 def message(body: bytes, queue: str = "q", **more: object) -> Message:
@@ -127,7 +128,7 @@ async def test_a_dead_letter_that_its_full_queue_refuses_stays_one_letter(
     connection = await connect(house.url, "howdah model")
     operations = Operations(connection)
     number = await operations.redrive("/", "dead", "true")
-    assert await operations.outcome(number, PATIENCE) == {"moved": 0, "left": 1}
+    assert await operations.outcome(number, PATIENCE_SECONDS) == {"moved": 0, "left": 1}
     await connection.close()
     assert bodies(await house.drain("dead")) == [b"2"]
 

@@ -27,7 +27,7 @@ from queue_core.outcomes import (
 from queue_core.queues.spec import QueueSpec
 from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_queue import Item, PlainQueue
-from tests.support.managers import Inbox
+from tests.support.inbox import Inbox
 
 Model = Callable[[], PlainQueue]
 REFUSES, REFUSES_DLX = "reject-publish", "reject-publish-dlx"

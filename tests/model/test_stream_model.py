@@ -19,7 +19,8 @@ from queue_core.queues.stream import StreamQueue
 from queue_core.store.write.segments import SegmentLimits
 from tests.model.machine import Machine, examine, in_time, make_tight
 from tests.model.plain_stream import Group, PlainStream, Reading
-from tests.support.managers import BRISK, Inbox
+from tests.support.inbox import Inbox
+from tests.support.managers import BRISK
 
 LENGTH, BYTES, AGE = 4, 150_000, 20
 ON_DISK = 50_000  # bytes of tables and indexes around a few messages

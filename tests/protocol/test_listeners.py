@@ -17,6 +17,7 @@ from gateway.config.keys import ConfigError, Listener, Tls
 from gateway.listeners import announcement, open_listener
 from gateway.tls_handshakes import TlsCounters
 from tests import certificates
+from tests.support.until import until
 
 
 class Greeting(asyncio.Protocol):
@@ -100,14 +101,6 @@ async def test_mutual_tls_keeps_everyone_else_out(cert: Path | None, key: Path |
         assert not await is_let_in(port, client_context(cert, key))
 
 
-async def eventually(is_so: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to that")
-
-
 async def stranger(port: int) -> None:
     """Does not know who signed the server's certificate, and says so, which asyncio would not."""
 
@@ -154,7 +147,7 @@ async def test_a_handshake_that_fails_is_counted_and_the_log_says_why(
     config = secured(ca=certificates.AUTHORITY, verify_client=True)
     server = await open_listener("mqtt", config, Greeting, counters)
     await come(server.sockets[0].getsockname()[1])
-    await eventually(lambda: counters.failed_handshakes == 1)
+    await until(lambda: counters.failed_handshakes == 1)
     said = r"TLS handshake of 127\.0\.0\.1:\d+ on listener mqtt failed: " + re.escape(words)
     assert re.search(said, caplog.text)
     server.close()
@@ -172,7 +165,7 @@ def test_a_handshake_that_fails_is_logged_with_the_address_of_the_peer(
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         host, peer_port = writer.get_extra_info("sockname")
         writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
-        await eventually(lambda: counters.failed_handshakes == 1)
+        await until(lambda: counters.failed_handshakes == 1)
         writer.close()
         server.close()
         await server.wait_closed()

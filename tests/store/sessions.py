@@ -5,30 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from queue_core.access.auth import Identity
 from queue_core.commit.transaction import Waiter
 from queue_core.commit.unit import Record
-from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
+from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
 from queue_core.sessions.session import Session, SessionSettings
 from queue_core.vhost import Vhost
+from tests.support.clock import Clock
+from tests.support.inbox import Inbox
+from tests.support.until import PATIENCE_SECONDS
 
 ANONYMOUS = Identity("anonymous", is_anonymous=True, is_built_in=True)
-
-
-class Clock:
-    """Stands still until a test moves it."""
-
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Owner:
@@ -45,35 +37,6 @@ class Owner:
 
     def on_ended(self, reason: CoreError) -> None:
         self.told.append("ended")
-
-
-@dataclass
-class Inbox:
-    """A consumer's sink that keeps what it gets."""
-
-    deliveries: list[Delivery] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        self.deliveries += deliveries
-        self.arrived.set()
-
-    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        self.deliver(consumer, [Delivery(Entry(message, options), message, -1, consumer)])
-
-    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        self.arrived.set()
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [delivery.message.body for delivery in self.deliveries]
-
-    async def wait_for(self, count: int) -> list[bytes]:
-        async with asyncio.timeout(10):
-            while len(self.deliveries) < count:
-                self.arrived.clear()
-                await self.arrived.wait()
-        return self.bodies
 
 
 class World:
@@ -131,7 +94,7 @@ class World:
 
     async def idle(self) -> None:
         """Returns when nothing that was started is still going on."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.manager.sessions.close()
             while tasks := set(self.manager._database.definitions._tasks):
                 await asyncio.wait(tasks)

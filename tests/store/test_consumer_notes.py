@@ -12,8 +12,9 @@ from queue_core.delivery.consumer import Origin
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.upkeep import consumer_notes
+from tests.support.clock import START
 from tests.support.logins import a_login
-from tests.support.managers import START, House
+from tests.support.managers import House
 
 ANNA = Origin("AMQP 0.9.1", "anna", "billing", "10.0.0.7:50001")
 

@@ -32,8 +32,8 @@ async def test_queues_declared_at_once_each_have_their_own_arguments_and_message
         assert set(here.vhost.queues) == {"one", *names[:10], *names[200:]}
         for number in (0, 9, 200, 299):
             assert here.vhost.queue(names[number]).spec.max_length == number + 1
-        assert await (await here.listen("q7")).wait_for(1) == [b"q7"]
-        assert await (await here.listen("q299")).wait_for(1) == [b"q299"]
+        assert await (await here.listen("q7")).has_bodies(1) == [b"q7"]
+        assert await (await here.listen("q299")).has_bodies(1) == [b"q299"]
 
 
 async def test_a_queue_that_is_deleted_while_it_is_bound_leaves_no_binding_behind(

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -24,6 +23,7 @@ from gateway.postgres.binaries import find_binaries
 from gateway.postgres.errors import DataDirInUse, EmbeddedPostgresError
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.postgres import chosen_bin_dir, execute, fetch_value
+from tests.support.until import wait_until
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -39,14 +39,6 @@ def folder() -> Iterator[Path]:
 def server_in(folder: Path, **settings: str) -> EmbeddedPostgres:
     small = {"shared_buffers": "16MB", **settings}
     return EmbeddedPostgres(folder / "data", settings=small, bin_dir=chosen_bin_dir())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """For facts about foreign processes, which signal nobody."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_a_fresh_server_holds_the_empty_database_with_checksums(folder: Path) -> None:
@@ -159,7 +151,7 @@ async def test_a_server_that_dies_is_started_again_at_the_same_address(folder: P
     try:
         url, pid = server.url, server.pid
         os.kill(pid, signal.SIGKILL)
-        await asyncio.to_thread(wait_for, lambda: server.pid != pid and answers(url))
+        await asyncio.to_thread(wait_until, lambda: server.pid != pid and answers(url))
         assert server.url == url
     finally:
         keeper.cancel()

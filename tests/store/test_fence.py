@@ -23,6 +23,7 @@ from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
 from queue_core.vhost import Queue
 from tests.support.managers import House, Told
 from tests.support.pooler import PROGRAM, running_pooler
+from tests.support.until import until_true
 
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 TAKEN = "UPDATE howdah.gateway SET epoch = epoch + 1, node = 'other (pid 7)', started_at = now()"
@@ -143,9 +144,7 @@ async def waits_for_a_lock(db: asyncpg.Connection) -> None:
         SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
         WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted)
     """
-    async with asyncio.timeout(20):
-        while not await db.fetchval(waiting):  # noqa: ASYNC110  a lock says nothing
-            await asyncio.sleep(0.01)
+    await until_true(db, waiting)
 
 
 async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(

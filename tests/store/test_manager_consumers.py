@@ -14,7 +14,8 @@ from queue_core.outcomes import (
     Outcome,
     Verdict,
 )
-from tests.support.managers import KINDS, House, Inbox, bodies, declare
+from tests.support.inbox import Inbox
+from tests.support.managers import KINDS, House, bodies, declare
 
 
 async def test_a_consumer_gets_no_more_than_its_credit(house: House) -> None:

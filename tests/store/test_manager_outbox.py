@@ -18,7 +18,8 @@ from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, REJECTED
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.operator import diagnosis
-from tests.support.managers import BRISK, PATIENCE, House, bodies, drained, eventually
+from tests.support.managers import BRISK, House, bodies, drained
+from tests.support.until import PATIENCE_SECONDS, until
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def outcome(db: asyncpg.Connection, statement: str, *arguments: object) ->
         state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
         return bool(state != "waiting")
 
-    await eventually(is_done)
+    await until(is_done)
     row = await db.fetchrow("SELECT result, error FROM howdah.command_status($1)", command)
     assert row is not None
     if row["error"] is not None:
@@ -175,7 +176,7 @@ async def test_what_sql_publishes_into_a_full_queue_waits_for_room(
     async def all_wait() -> bool:
         return await waiting(db, "q") == 4
 
-    await eventually(all_wait)
+    await until(all_wait)
     assert bodies(await house.drain("free")) == [b"%d" % i for i in range(6)]
     assert house.manager.counters.outbox_deferred == 4
     told = [r for r in caplog.records if "waits in the outbox" in r.message]
@@ -184,7 +185,7 @@ async def test_what_sql_publishes_into_a_full_queue_waits_for_room(
     await house.crash_and_reopen()
     await publish(db, "q", "6")  # behind those that wait
     found = list(first)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found) < 7:
             found += bodies(await house.drain("q"))
     assert found == [b"%d" % i for i in range(7)]
@@ -205,7 +206,7 @@ async def test_what_waits_for_a_queue_that_is_deleted_is_dropped_and_counted(
     async def both_wait() -> bool:
         return await waiting(db, "q") == 2
 
-    await eventually(both_wait)
+    await until(both_wait)
     await house.vhost.delete_queue("q")
     await drained(db)
     assert house.manager.counters.unroutable == 2
@@ -219,7 +220,7 @@ async def test_the_doctor_tells_what_waits_for_room(house: House, db: asyncpg.Co
     async def both_wait() -> bool:
         return await waiting(db, "q") == 2
 
-    await eventually(both_wait)
+    await until(both_wait)
     found = [str(finding) for finding in await diagnosis.waiting_work(db)]
     assert any("2 messages that SQL published wait for room in queue 'q'" in each for each in found)
 
@@ -243,7 +244,7 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_from_its_queue(
     async def rest_waits() -> bool:
         return await waiting(db, "q") == 2
 
-    await eventually(rest_waits)
+    await until(rest_waits)
     for expected in (b"1", b"2", b"3"):
         inbox, consumer = await house.consume("q", credit=1)
         await inbox.has(1)
@@ -286,7 +287,7 @@ async def test_a_purge_takes_what_sql_published_before_it(
         state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
         return bool(state != "waiting")
 
-    await eventually(is_done)
+    await until(is_done)
     assert await db.fetchval("SELECT ready FROM howdah.queue_status WHERE queue = 'q'") == 0
     assert await house.drain() == []
 
@@ -356,7 +357,7 @@ async def test_a_command_is_for_the_queue_that_it_was_given_for(
         state = await db.fetchval("SELECT state FROM howdah.command_status($1)", command)
         return bool(state == "failed")
 
-    await eventually(is_done)
+    await until(is_done)
     assert "q" in house.vhost.queues
 
 
@@ -393,7 +394,7 @@ async def test_commands_are_forgotten_a_week_after_they_were_done(
             "SELECT EXISTS (SELECT FROM howdah.command WHERE id = $1)", old
         )
 
-    await eventually(is_forgotten)
+    await until(is_forgotten)
     assert await db.fetchval("SELECT state FROM howdah.command_status($1)", recent) == "done"
 
 
@@ -558,7 +559,7 @@ async def test_more_messages_than_one_look_takes_are_there_before_a_later_purge(
         state = await other.fetchval("SELECT state FROM howdah.command_status($1)", command)
         return bool(state == "done")
 
-    await eventually(is_done)
+    await until(is_done)
     result = await other.fetchval("SELECT result FROM howdah.commands WHERE id = $1", command)
     assert result == '{"messages": 2500}'
 
@@ -587,7 +588,7 @@ async def test_a_commit_between_the_looks_at_messages_and_at_commands_keeps_thei
         state = await other.fetchval("SELECT state FROM howdah.command_status($1)", command)
         return bool(state == "done")
 
-    await eventually(is_done)
+    await until(is_done)
     result = await other.fetchval("SELECT result FROM howdah.commands WHERE id = $1", command)
     assert result == '{"messages": 3}'
     await drained(other)
@@ -608,6 +609,6 @@ async def test_a_word_after_the_commit_has_the_outbox_looked_at_at_once(
             await other.execute("SELECT howdah.wake()")
             return not await other.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
 
-        await eventually(is_drained)
+        await until(is_drained)
     finally:
         await house.close()

@@ -7,7 +7,8 @@ import pytest
 
 from queue_core.outcomes import ACCEPTED
 from queue_core.store.requests.outbox import CHUNK_BYTES
-from tests.support.managers import House, drained, eventually
+from tests.support.managers import House, drained
+from tests.support.until import until
 
 SIZE = CHUNK_BYTES // 4
 TEN_AND_A_PURGE = """
@@ -37,7 +38,7 @@ async def test_large_messages_are_read_a_few_at_a_time_and_commands_keep_their_p
     async def is_purged() -> bool:
         return bool(await db.fetchval("SELECT bool_and(state = 'done') FROM howdah.commands"))
 
-    await eventually(is_purged)
+    await until(is_purged)
     assert house.vhost.queue("q").counts().ready == 0  # the purge was said after all of them
 
 
@@ -52,7 +53,7 @@ async def test_large_messages_that_waited_for_a_full_queue_enter_it_a_few_at_a_t
     async def all_wait() -> bool:
         return bool(await db.fetchval(waiting) == 10)
 
-    await eventually(all_wait)
+    await until(all_wait)
     inbox, _ = await house.consume("q", ACCEPTED)
     await inbox.has(11)
     assert [len(body) for body in inbox.bodies] == [5] + [SIZE] * 10

@@ -32,11 +32,13 @@ from queue_core.store.write import writer
 from queue_core.store.write.rows import plain
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
 from tests.store.sessions import ANONYMOUS, Owner
-from tests.support.managers import House, Inbox, Told
+from tests.support.inbox import Inbox
+from tests.support.managers import House, Told
+from tests.support.until import until_true
 
 QUEUES = ("plain", "ranked", "once", "short", "log")  # that odd messages go to
 WORLD = "howdah.publish($1, $2::bytea, headers => $3::jsonb, priority => $4)"
-UNDONE = "SELECT count(*) FROM howdah.command WHERE done_at IS NULL"
+ALL_DONE = "SELECT count(*) = 0 FROM howdah.command WHERE done_at IS NULL"
 # What SQL refuses to its own client, and what is no JSON to begin with.
 NOT_SQL = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, RecursionError, OverflowError)
 Act = Callable[["Run"], Awaitable[object]]
@@ -297,8 +299,7 @@ def commanding(arguments: object) -> Act:
             await run.db.fetchval("SELECT howdah.declare_queue('ordered', $1::jsonb)", text)
         except NOT_SQL:
             return
-        while await run.db.fetchval(UNDONE):  # noqa: ASYNC110  the gateway polls
-            await asyncio.sleep(0.005)
+        await until_true(run.db, ALL_DONE)
         if "ordered" in run.house.vhost.queues:
             await run.house.vhost.delete_queue("ordered")
 

@@ -9,7 +9,8 @@ from queue_core.errors import LimitExceeded
 from queue_core.message.message import Message, Properties
 from queue_core.sessions.retained import LARGEST_CACHED, PAGE_TOPICS, Kept, RetainedSettings
 from queue_core.sessions.session import SessionSettings
-from tests.store.sessions import Clock, World, world
+from tests.store.sessions import World, world
+from tests.support.clock import Clock
 
 
 async def retain(

@@ -17,6 +17,7 @@ from queue_core.store.tables.rights_changes import Confirmation, confirmed
 from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
 from tests.support.managers import House
+from tests.support.until import until_true
 
 TOPIC = Resource("topic", "/", "amq.topic", "plant.7")
 ADA = Identity("ada")
@@ -138,10 +139,7 @@ async def test_half_of_a_change_is_never_read(
             await other.execute("DELETE FROM howdah.topic_permission")
             await other.execute("DELETE FROM howdah.permission")
             reading = asyncio.create_task(StoredRoll(engine).read())
-            for _ in range(1000):
-                if await db.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
-                    break
-                await asyncio.sleep(0.02)
+            await until_true(db, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
     finally:
         await other.close()
     roll = await reading

@@ -15,7 +15,9 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.sessions import KEEP
 from queue_core.sessions.subscription import Subscription
-from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
+from tests.store.sessions import ANONYMOUS, World, world
+from tests.support.clock import Clock
+from tests.support.inbox import Inbox
 
 CLIENTS = ("ada", "bob", "eve")
 FILTERS = {"a": {"a"}, "b": {"b"}, "+": {"a", "b"}, "#": {"a", "b"}}
@@ -205,7 +207,7 @@ class Run:
         inbox, client = Inbox(), self.model.clients[name]
         consumer = stored.consume(inbox, ConsumerSpec(auto_settle=True))
         consumer.wake()
-        assert await inbox.wait_for(len(client.waiting)) == client.waiting
+        assert await inbox.has_bodies(len(client.waiting)) == client.waiting
         self.here.vhost.end_consumer(consumer, None)
         client.waiting = []
 
@@ -260,6 +262,8 @@ async def test_sessions_do_what_the_model_says(migrated_url: str, seed: int) -> 
             await run.step()
             await run.check()
         inbox = await run.here.listen("wills")
-        assert sorted(await inbox.wait_for(len(run.model.published))) == sorted(run.model.published)
+        assert sorted(await inbox.has_bodies(len(run.model.published))) == sorted(
+            run.model.published
+        )
     finally:
         await run.stack.aclose()

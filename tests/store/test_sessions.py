@@ -17,7 +17,9 @@ from queue_core.queues.spec import Overflow
 from queue_core.sessions.inflight import PacketState
 from queue_core.sessions.session import SessionSettings
 from queue_core.sessions.subscription import Subscription
-from tests.store.sessions import Clock, Inbox, Owner, world
+from tests.store.sessions import Owner, world
+from tests.support.clock import Clock
+from tests.support.inbox import Inbox
 
 ONE = Subscription("plant/+/temp", qos=1)
 ZERO = Subscription("plant/+/temp", qos=0)
@@ -41,7 +43,7 @@ async def test_messages_wait_for_a_client_that_is_away(migrated_url: str) -> Non
         assert again.is_present
         assert again.stored is not None
         inbox = await here.listen(again.stored.name)
-        assert await inbox.wait_for(1) == [b"21"]
+        assert await inbox.has_bodies(1) == [b"21"]
 
 
 async def test_a_session_its_queue_and_its_subscriptions_survive_a_restart(
@@ -62,7 +64,7 @@ async def test_a_session_its_queue_and_its_subscriptions_survive_a_restart(
         assert dict(session.subscriptions) == {"plant/#": wanted, "$queue/orders": queue}
         assert session.stored is not None
         inbox = await here.listen(session.stored.name)
-        assert await inbox.wait_for(2) == [b"before", b"after"]
+        assert await inbox.has_bodies(2) == [b"before", b"after"]
         assert inbox.deliveries[0].entry.options == (wanted,)
 
 
@@ -75,13 +77,13 @@ async def test_each_message_goes_to_one_of_the_two_queues_of_a_session(migrated_
         stored = await here.listen(session.stored.name)
         await here.publish("a/b", b"both ask, durable")
         await here.publish("a/b", b"not durable", durable=False)
-        assert await stored.wait_for(1) == [b"both ask, durable"]
-        assert await live.wait_for(1) == [b"not durable"]
+        assert await stored.has_bodies(1) == [b"both ask, durable"]
+        assert await live.has_bodies(1) == [b"not durable"]
         # one copy, with the options of every subscription that led to it
         assert len(stored.deliveries[0].entry.options or ()) == 2  # type: ignore[arg-type]
         await session.unsubscribe("a/#")
         await here.publish("a/b", b"durable, but nobody asks for it to be kept")
-        assert (await live.wait_for(2))[1] == b"durable, but nobody asks for it to be kept"
+        assert (await live.has_bodies(2))[1] == b"durable, but nobody asks for it to be kept"
         assert len(stored.deliveries) == 1
 
 
@@ -92,7 +94,7 @@ async def test_what_ends_with_its_connection_leaves_nothing_behind(migrated_url:
         assert (session.id, session.stored) == (0, None)
         inbox = await here.listen(session.live.name, auto_settle=True)
         await here.publish("plant/1/temp", b"20")
-        assert await inbox.wait_for(1) == [b"20"]
+        assert await inbox.has_bodies(1) == [b"20"]
         assert not await rows(migrated_url, "SELECT 1 FROM howdah.session")
         await here.sessions.detach(session, publish_will=False)
         assert not here.vhost.queues
@@ -107,7 +109,7 @@ async def test_a_second_connection_takes_the_session_over(migrated_url: str) -> 
         assert first.stored is not None
         in_flight = await here.listen(first.stored.name)
         await here.publish("plant/1/temp", b"20")
-        await in_flight.wait_for(1)
+        await in_flight.has_bodies(1)
         second = await here.open()
         assert first_owner.told == ["takeover"]
         assert second.is_present
@@ -119,7 +121,7 @@ async def test_a_second_connection_takes_the_session_over(migrated_url: str) -> 
         assert second.is_attached
         assert second.stored is not None
         inbox = await here.listen(second.stored.name)
-        await inbox.wait_for(1)
+        await inbox.has_bodies(1)
         assert inbox.deliveries[0].redelivered
 
 
@@ -255,7 +257,7 @@ async def test_a_groups_backlog_survives_a_restart(migrated_url: str) -> None:
     async with world(migrated_url) as here:
         session = await here.open()
         inbox = await here.listen(session.shared[1])
-        assert await inbox.wait_for(1) == [b"work"]
+        assert await inbox.has_bodies(1) == [b"work"]
         await session.unsubscribe("$share/workers/jobs/#")
         assert not session.shared
         assert "$share/workers/jobs/#" not in here.vhost.queues
@@ -368,7 +370,7 @@ async def test_the_offline_queue_keeps_the_newest(migrated_url: str) -> None:
         again = await here.open()
         assert again.stored is not None
         inbox = await here.listen(again.stored.name)
-        assert await inbox.wait_for(3) == [b"3", b"4", b"5"]
+        assert await inbox.has_bodies(3) == [b"3", b"4", b"5"]
         assert here.manager.counters.dropped_overflow == 3
 
 
@@ -405,13 +407,13 @@ async def test_a_queue_that_somebody_deleted_is_made_again(migrated_url: str) ->
         again = await here.open()
         assert again.stored is not None
         await here.publish("plant/1/temp", b"20")
-        assert await (await here.listen(again.stored.name)).wait_for(1) == [b"20"]
+        assert await (await here.listen(again.stored.name)).has_bodies(1) == [b"20"]
     await _drop(migrated_url, "DELETE FROM howdah.queue")
     async with world(migrated_url) as here:
         await here.publish("plant/1/temp", b"21")
         session = await here.open()
         assert session.stored is not None
-        assert await (await here.listen(session.stored.name)).wait_for(1) == [b"21"]
+        assert await (await here.listen(session.stored.name)).has_bodies(1) == [b"21"]
 
 
 async def test_queues_that_no_session_has_are_removed_at_start(migrated_url: str) -> None:
@@ -460,7 +462,7 @@ async def test_a_slow_client_loses_its_oldest_where_nobody_is_to_wait_for_it(
         for number in range(5):
             await here.publish("plant/1/temp", b"%d" % number, durable=False)
         inbox: Inbox = await here.listen(session.live.name, auto_settle=True)
-        assert await inbox.wait_for(2) == [b"3", b"4"]
+        assert await inbox.has_bodies(2) == [b"3", b"4"]
         assert here.manager.counters.dropped_overflow == 3
         assert here.manager.counters.refused_full == 0
 
@@ -486,4 +488,4 @@ async def test_ten_thousand_sessions_are_back_after_a_restart(migrated_url: str)
         await here.publish("fleet/c77/2", b"hello")
         session = await here.open("c77")
         assert session.stored is not None
-        assert await (await here.listen(session.stored.name)).wait_for(1) == [b"hello"]
+        assert await (await here.listen(session.stored.name)).has_bodies(1) == [b"hello"]

@@ -23,6 +23,7 @@ from queue_core.store.ownership import Setback
 from queue_core.store.write.fence import fenced
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House, bodies
+from tests.support.until import until_true
 
 NEWEST_MARK = "SELECT coalesce(max(number), 0) FROM howdah.commit_mark"
 GATEWAYS = """
@@ -148,9 +149,8 @@ async def receive_packet(house: House, db: asyncpg.Connection) -> None:
 
 async def run_command(house: House, db: asyncpg.Connection) -> None:
     number = await db.fetchval("SELECT howdah.purge('q')")
-    async with asyncio.timeout(20):
-        while await db.fetchval("SELECT done_at FROM howdah.command WHERE id = $1", number) is None:
-            await db.execute("SELECT pg_sleep(0.01)")
+    done = "SELECT done_at IS NOT NULL FROM howdah.command WHERE id = $1"
+    await until_true(db, done, number)
 
 
 BOUND = """
@@ -454,8 +454,6 @@ async def test_views_leave_out_what_was_lost(recorded: House, db: asyncpg.Connec
     await house.open()
     await house.store("s", b"9")
     await house.consume("s", ACCEPTED, group="g")
-    lag = "SELECT max(lag) FROM howdah.consumer_lag WHERE queue = 's' AND group_name = 'g'"
-    async with asyncio.timeout(20):
-        while await db.fetchval(lag) != 0:
-            await db.execute("SELECT pg_sleep(0.01)")
+    lag = "FROM howdah.consumer_lag WHERE queue = 's' AND group_name = 'g'"
+    await until_true(db, f"SELECT max(lag) = 0 {lag}")
     assert await db.fetchval("SELECT ready FROM howdah.queue_status WHERE queue = 's'") == 3

@@ -11,7 +11,9 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import LARGEST_IN_MEMORY
-from tests.store.sessions import ANONYMOUS, Clock, Inbox, World, world
+from tests.store.sessions import ANONYMOUS, World, world
+from tests.support.clock import Clock
+from tests.support.inbox import Inbox
 
 
 async def make_will(
@@ -58,7 +60,7 @@ async def test_a_lost_clients_will_is_published_and_its_row_goes_with_it(
         await make_will(here, session)
         assert await count(migrated_url) == 1
         await here.sessions.detach(session, publish_will=True)
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
         assert inbox.deliveries[0].message.publisher == "sensor"
         assert await count(migrated_url) == 0
 
@@ -83,7 +85,7 @@ async def test_a_delayed_will_waits_for_its_time(migrated_url: str) -> None:
         await here.pass_time(29)
         assert inbox.bodies == []
         await here.pass_time(1)
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
 
 
 async def test_a_client_that_comes_back_in_time_keeps_its_will_to_itself(
@@ -107,7 +109,7 @@ async def test_a_will_does_not_wait_longer_than_its_session_lives(migrated_url: 
         await make_will(here, session, delay=30)
         await here.sessions.detach(session, publish_will=True)
         await here.pass_time(10)
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
 
 
 async def test_a_clean_start_ends_the_session_and_publishes_the_will_that_waited(
@@ -120,10 +122,10 @@ async def test_a_clean_start_ends_the_session_and_publishes_the_will_that_waited
         await here.sessions.detach(session, publish_will=True)
         fresh = await here.open(clean=True)
         await make_will(here, fresh, b"lost again")
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
         assert await count(migrated_url) == 1
         await here.sessions.detach(fresh, publish_will=True)
-        assert await inbox.wait_for(2) == [b"lost", b"lost again"]
+        assert await inbox.has_bodies(2) == [b"lost", b"lost again"]
 
 
 async def test_a_takeover_publishes_the_will_of_the_connection_it_ends(migrated_url: str) -> None:
@@ -133,7 +135,7 @@ async def test_a_takeover_publishes_the_will_of_the_connection_it_ends(migrated_
         await make_will(here, first, b"of the first")
         second = await here.open()
         await make_will(here, second, b"of the second")
-        assert await inbox.wait_for(1) == [b"of the first"]
+        assert await inbox.has_bodies(1) == [b"of the first"]
         # the first connection's end is noticed late, and is not the second's
         await here.sessions.detach(first, publish_will=True)
         await here.idle()
@@ -154,11 +156,11 @@ async def test_whoever_was_connected_when_the_gateway_died_is_lost_at_the_next_s
     async with world(migrated_url, clock) as here:
         inbox = await here.listen("statuses")
         await here.pass_time(0)
-        assert sorted(await inbox.wait_for(2)) == [b"passing", b"x" * (LARGEST_IN_MEMORY + 1)]
+        assert sorted(await inbox.has_bodies(2)) == [b"passing", b"x" * (LARGEST_IN_MEMORY + 1)]
         await here.pass_time(49)
         assert len(inbox.bodies) == 2
         await here.pass_time(1)
-        assert (await inbox.wait_for(3))[2] == b"lasting"
+        assert (await inbox.has_bodies(3))[2] == b"lasting"
         properties = inbox.deliveries[2].message.properties
         assert (properties.content_type, properties.headers) == ("text/plain", (("site", "7"),))
         assert await count(migrated_url) == 0
@@ -177,7 +179,7 @@ async def test_a_will_that_waits_goes_on_waiting_over_a_restart(migrated_url: st
         await here.pass_time(9)
         assert inbox.bodies == []
         await here.pass_time(1)
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
 
 
 async def test_a_will_may_become_its_topics_last_value(migrated_url: str) -> None:
@@ -198,7 +200,7 @@ async def test_a_wills_lifetime_begins_when_it_is_published(migrated_url: str) -
         await here.pass_time(100)
         await here.sessions.detach(session, publish_will=True)
         await here.pass_time(30)
-        await inbox.wait_for(1)
+        await inbox.has_bodies(1)
         assert inbox.deliveries[0].message.expires_at == here.clock.now + 5
 
 
@@ -213,7 +215,7 @@ async def test_a_will_reaches_subscribers_that_are_away(migrated_url: str) -> No
         await here.idle()
         watcher = await here.open("watcher")
         assert watcher.stored is not None
-        assert await (await here.listen(watcher.stored.name)).wait_for(1) == [b"lost"]
+        assert await (await here.listen(watcher.stored.name)).has_bodies(1) == [b"lost"]
 
 
 ADA = Identity("ada", client_id="sensor")
@@ -249,7 +251,7 @@ async def test_the_will_of_a_user_who_may_publish_it_is_published_after_a_restar
     async with world(migrated_url) as here:
         inbox = await watch(here)
         await here.sessions.end(here.vhost, "sensor")
-        assert await inbox.wait_for(1) == [b"lost"]
+        assert await inbox.has_bodies(1) == [b"lost"]
 
 
 @pytest.mark.parametrize("statement", [REMOVED, READ_ONLY], ids=["removed", "may not write"])

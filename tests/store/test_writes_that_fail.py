@@ -17,6 +17,7 @@ from queue_core.store import log_once as complaints
 from queue_core.store.tables import cold_statements as cold
 from queue_core.store.write import writer
 from tests.support.managers import House, Told, bodies
+from tests.support.until import until
 
 NOBODYS_FAULT = {
     "57014": "statement timeout",
@@ -59,9 +60,8 @@ def trouble(db: asyncpg.Connection) -> Trouble:
 
 
 async def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in caplog.text:  # noqa: ASYNC110  the log has no event
-            await asyncio.sleep(0.01)
+    """Returns when the log has this text."""
+    await until(lambda: text in caplog.text, f"the log says '{text}'")
 
 
 @pytest.mark.parametrize("table", ["message", "settlement", "segment"])

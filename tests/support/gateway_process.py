@@ -7,10 +7,8 @@ and the same ports. Everything it said is in `said()`, which a failing test show
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +22,7 @@ import pytest
 import yaml
 
 from gateway.postgres.server import EmbeddedPostgres
+from tests.support.ports import lasting_port
 from tests.support.postgres import database_of, execute
 
 SECONDS = 60
@@ -31,29 +30,6 @@ LISTENERS = ("mqtt", "mqtt_ws", "amqp", "management")
 COMMAND = (sys.executable, "-m", "gateway.main")
 ROOT = Path(__file__).parents[2]
 _ANNOUNCEMENT = re.compile(r"(\w+) listening on (\S+):(\d+)")
-
-
-def lasting_port() -> int:
-    """A free port below those that the system gives to clients. One of those may be gone when the
-    gateway comes back: to a client that tries to reach it, and so talks to itself."""
-    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    for port in random.sample(range(max(first - 12_000, 1024), first), 100):
-        if _claim(port):
-            return port
-    raise RuntimeError(f"no free port below {first}")
-
-
-def _claim(port: int) -> bool:
-    """Whether it is ours until this process ends: nobody listens there, and no other test will,
-    though our gateway has not started yet, or is down for a while."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim, socket.socket() as probe:
-        try:
-            claim.bind(f"\0howdah-test-port-{port}")  # a name that goes with its socket
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        claim.detach()
-        return True
 
 
 class GatewayProcess:

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import aiohttp
 
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS, until
+
+TIMEOUT = aiohttp.ClientTimeout(PATIENCE_SECONDS)
 
 
 async def readiness(gateway: GatewayProcess) -> tuple[int, str]:
     """The status of /health/ready, and its words."""
     async with (
-        aiohttp.ClientSession() as session,
+        aiohttp.ClientSession(timeout=TIMEOUT) as session,
         session.get(gateway.http_url("/health/ready")) as answer,
     ):
         return answer.status, await answer.text()
 
 
-async def until_ready(gateway: GatewayProcess, status: int = 200, seconds: float = 20) -> str:
+async def until_ready(gateway: GatewayProcess, status: int = 200) -> str:
     """Waits until it answers with that status; its words."""
     found, words = 0, ""
-    try:
-        async with asyncio.timeout(seconds):
-            while found != status:
-                found, words = await readiness(gateway)
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(
-            f"/health/ready is {found}, not {status}, after {seconds} s:\n{gateway.said()}"
-        ) from None
+
+    async def is_so() -> bool:
+        nonlocal found, words
+        found, words = await readiness(gateway)
+        return found == status
+
+    await until(is_so, lambda: f"/health/ready is {status}: it is {found}\n{gateway.said()}")
     return words
 
 
-async def until_said(gateway: GatewayProcess, words: str, seconds: float = 20) -> None:
+async def until_said(gateway: GatewayProcess, words: str) -> None:
     """Waits until its log has these words."""
-    said = ""
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                said = gateway.log()
-                if words in said:
-                    return
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"it did not say '{words}' in {seconds} s:\n{said}") from None
+    await until(lambda: words in gateway.log(), lambda: f"'{words}' is in\n{gateway.log()}")
 
 
 async def depths(gateway: GatewayProcess) -> dict[str, int]:
@@ -59,15 +49,15 @@ async def depths(gateway: GatewayProcess) -> dict[str, int]:
         }
 
 
-async def until_empty(gateway: GatewayProcess, seconds: float = 30) -> None:
+async def until_empty(gateway: GatewayProcess, seconds: float = PATIENCE_SECONDS) -> None:
     """Waits until every message has left its queue."""
     found: dict[str, int] = {}
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                found = await depths(gateway)
-                if not any(found.values()):
-                    return
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"after {seconds} s there is {found}:\n{gateway.said()}") from None
+
+    async def is_empty() -> bool:
+        nonlocal found
+        found = await depths(gateway)
+        return not any(found.values())
+
+    await until(
+        is_empty, lambda: f"every queue is empty: there is {found}\n{gateway.said()}", seconds
+    )

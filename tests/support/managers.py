@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import asyncpg
@@ -18,25 +18,16 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.write.segments import SegmentLimits
 from queue_core.vhost import Queue, Vhost
+from tests.support.clock import Clock
+from tests.support.inbox import Inbox
+from tests.support.until import PATIENCE_SECONDS, until, until_signalled, until_true
 
-PATIENCE = 20.0
 KINDS = ["classic", "ephemeral"]  # of queues with competing consumers
-START = 1_800_000_000.0
 BRISK = ManagerSettings(poll_interval=0.01, upkeep_interval=3600.0)
-SESSIONS_LEFT = """
-    SELECT count(*) FROM pg_stat_activity
+NO_SESSION_LEFT = """
+    SELECT count(*) = 0 FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'howdah gateway%'
 """
-
-
-class Clock:
-    """Moves when it is told to."""
-
-    def __init__(self, now: float = START) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Told:
@@ -57,65 +48,9 @@ class Told:
 
     async def answers(self, count: int) -> None:
         """Returns when so many publishes have been answered, either way."""
-        await until(lambda: len(self.committed) + len(self.refused) >= count, self._changed)
-
-
-class Inbox:
-    """A sink that keeps what it gets, or settles it at once."""
-
-    def __init__(self, verdict: Verdict | None = None) -> None:
-        self.verdict = verdict
-        self.deliveries: list[Delivery] = []
-        self.direct: list[Message] = []
-        self.cancelled: CoreError | None = None
-        self._changed = asyncio.Event()
-        self.vhost: Vhost | None = None
-
-    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        self.deliveries += deliveries
-        self._changed.set()
-        if self.verdict is not None:
-            assert self.vhost is not None
-            self.vhost.settle(deliveries, self.verdict)
-
-    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        self.direct.append(message)
-        self._changed.set()
-
-    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        self.cancelled = reason
-        self._changed.set()
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [delivery.message.body for delivery in self.deliveries]
-
-    @property
-    def offsets(self) -> list[int]:
-        return [delivery.offset for delivery in self.deliveries]
-
-    async def has(self, count: int) -> list[Delivery]:
-        await until(lambda: len(self.deliveries) >= count, self._changed)
-        return self.deliveries
-
-    async def has_direct(self, count: int) -> list[Message]:
-        await until(lambda: len(self.direct) >= count, self._changed)
-        return self.direct
-
-    async def is_cancelled(self) -> None:
-        await until(lambda: self.cancelled is not None, self._changed)
-
-    def take(self) -> list[Delivery]:
-        """What has come, and forgets it."""
-        taken, self.deliveries = self.deliveries, []
-        return taken
-
-
-async def until(holds: Callable[[], bool], changed: asyncio.Event) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            changed.clear()
-            await changed.wait()
+        await until_signalled(
+            lambda: len(self.committed) + len(self.refused) >= count, self._changed
+        )
 
 
 @dataclass
@@ -144,7 +79,7 @@ class House:
             return
         self.is_open = False
         try:
-            async with asyncio.timeout(PATIENCE / 2):
+            async with asyncio.timeout(PATIENCE_SECONDS / 2):
                 await self.manager.close()
         except TimeoutError:
             await self.crash()
@@ -180,9 +115,7 @@ class House:
         """Until the server has noticed that the writer's session is gone."""
         connection = await asyncpg.connect(self.url)
         try:
-            async with asyncio.timeout(PATIENCE):
-                while await connection.fetchval(SESSIONS_LEFT):
-                    await connection.execute("SELECT pg_sleep(0.005)")
+            await until_true(connection, NO_SESSION_LEFT)
         finally:
             await connection.close()
 
@@ -254,10 +187,13 @@ class House:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Time passes until something holds that takes turns of the event loop, or the database."""
-        async with asyncio.timeout(PATIENCE):
-            while not holds():
-                await self.later(0.1)
-                await asyncio.sleep(0.01)
+
+        async def holds_later() -> bool:
+            await self.later(0.1)
+            return holds()
+
+        if not holds():
+            await until(holds_later)
 
     async def upkeep(self) -> None:
         await self.manager._database._maintenance.run_once()
@@ -278,16 +214,6 @@ async def declare(house: House, kind: str, /, **arguments: object) -> None:
         await house.ephemeral("q", **arguments)
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110  the gateway polls, so there is no event
-            await asyncio.sleep(0.01)
-
-
 async def drained(db: asyncpg.Connection) -> None:
     """Returns when all that SQL has published is in its queues."""
-
-    async def is_empty() -> bool:
-        return not await db.fetchval("SELECT EXISTS (SELECT FROM howdah.outbox)")
-
-    await eventually(is_empty)
+    await until_true(db, "SELECT NOT EXISTS (SELECT FROM howdah.outbox)")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from email.message import Message
 
 from tests.support.gateway_process import GatewayProcess
@@ -43,11 +41,3 @@ def get(gateway: GatewayProcess, path: str, login: str | None = None) -> Answer:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode(), error.headers
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    """The other process has no event to offer; its answer is asked for until it is right."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)

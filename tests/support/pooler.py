@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +11,11 @@ from urllib.parse import urlsplit
 
 from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
+from tests.support.ports import is_listening, lasting_port
 from tests.support.postgres import chosen_bin_dir
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-PATIENCE = 30.0
 
 
 @contextmanager
@@ -27,8 +26,7 @@ def running_pooler(url: str, mode: str, folder: Path, *, sessions: int = 5) -> I
     data = folder / f"pooler-{mode}-{sessions}"
     data.mkdir()
     account = choose_account(find_binaries(data, chosen_bin_dir()), data)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = lasting_port()
     (data / "users.txt").write_text(f'"{parts.username}" "{parts.password}"\n')
     (data / "pgbouncer.ini").write_text(f"""
 [databases]
@@ -58,16 +56,12 @@ ignore_startup_parameters = extra_float_digits, jit
         yield parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}").geturl()
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(PATIENCE_SECONDS)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
+    def is_there() -> bool:
+        assert process.poll() is None, log.read_text()
+        return is_listening(port)
+
+    wait_until(is_there, log.read_text)

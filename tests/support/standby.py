@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +15,10 @@ from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.cluster import DATABASE, environment
 from gateway.postgres.server import EmbeddedPostgres
+from tests.support.ports import lasting_port
 from tests.support.postgres import chosen_bin_dir, fetch_value
+from tests.support.until import PATIENCE_SECONDS, until_true, wait_until
 
-PATIENCE = 60.0
 _CAUGHT_UP = "SELECT pg_last_wal_replay_lsn() >= '{}'::pg_lsn"
 
 
@@ -42,10 +41,7 @@ class Standby:
         steady = urlsplit(self.url(primary))._replace(path=f"/{DATABASE}")
         connection = await asyncpg.connect(steady.geturl())
         try:
-            deadline = time.monotonic() + PATIENCE
-            while not await connection.fetchval(_CAUGHT_UP.format(written)):
-                assert time.monotonic() < deadline, "the standby does not follow"
-                await connection.execute("SELECT pg_sleep(0.02)")
+            await until_true(connection, _CAUGHT_UP.format(written))
         finally:
             await connection.close()
 
@@ -70,7 +66,7 @@ def running_standby(primary: EmbeddedPostgres, folder: Path) -> Iterator[Standby
         check=True,
         capture_output=True,
     )
-    port = free_port()
+    port = lasting_port()
     settings = {"port": port, "unix_socket_directories": "", "shared_buffers": "32MB"}
     with (folder / "standby.log").open("wb") as log:
         server = subprocess.Popen(
@@ -90,22 +86,16 @@ def running_standby(primary: EmbeddedPostgres, folder: Path) -> Iterator[Standby
         yield standby
     finally:
         server.terminate()
-        server.wait(PATIENCE)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+        server.wait(PATIENCE_SECONDS)
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
+    def is_there() -> bool:
         try:
             assert fetch_value(url, "SELECT pg_is_in_recovery()") is True
         except (OSError, CannotConnectNowError):
             assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(is_there, log.read_text)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import asyncpg
 
 from tests.interop.matrix.letters import (
     ALL,
-    PATIENCE,
     PREFETCH,
     Actor,
     Kind,
@@ -23,6 +21,7 @@ from tests.interop.matrix.letters import (
 )
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import wait_until
 
 PUBLISH = """
 SELECT howdah.publish(
@@ -60,10 +59,14 @@ class Sql(Actor):
 
     def until(self, statement: str, *arguments: object) -> Any:
         """The first row that there is; the gateway looks into its tables now and then."""
-        deadline = time.monotonic() + PATIENCE
-        while (row := self.row(statement, *arguments)) is None or row[0] is False:
-            assert time.monotonic() < deadline, f"nothing came of {statement}"
-            time.sleep(0.01)
+        row = None
+
+        def has_come() -> bool:
+            nonlocal row
+            row = self.row(statement, *arguments)
+            return row is not None and row[0] is not False
+
+        wait_until(has_come, f"a row of {statement}")
         return row
 
     def command(self, statement: str, *arguments: object) -> Any:

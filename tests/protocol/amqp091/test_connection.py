@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,6 +35,7 @@ from protocols.read_gate import UNREAD
 from queue_core.delivery.consumer import Consumer
 from tests.protocol.amqp091.listener import Client, Listener, listening
 from tests.support.amqp091_conversation import published
+from tests.support.until import until
 
 
 async def test_a_client_that_does_not_open_in_time_is_cut_off() -> None:
@@ -69,15 +69,7 @@ async def only_heartbeats(client: Client) -> None:
 
 
 async def gone(listener: Listener, queue: str) -> None:
-    await eventually(lambda: queue not in listener.services.root.queues)
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to that")
+    await until(lambda: queue not in listener.services.root.queues)
 
 
 async def test_a_publisher_is_held_while_the_database_is_behind() -> None:
@@ -154,7 +146,7 @@ async def test_a_client_that_asks_and_never_listens_is_not_read_any_more() -> No
         ask = method_frame(1, BasicGet(0, "q")) + method_frame(1, BasicRecover(requeue=True))
         client.send(ask * 2000)  # two gigabytes of answers
         server = listener.connections[0]
-        await eventually(lambda: server._gate.is_shut_for(UNREAD))
+        await until(lambda: server._gate.is_shut_for(UNREAD))
         assert server._transport.get_write_buffer_size() < 32 << 20
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         heard = [await client.hear() for _ in range(300)]
@@ -212,7 +204,7 @@ async def test_a_consumer_that_comes_into_being_after_the_goodbye_is_not_left_be
         await is_asked.wait()
         listener.connections[0].shut_down("the gateway stops")
         may_go_on.set()
-        await eventually(lambda: listener.connections[0]._running is None)
+        await until(lambda: listener.connections[0]._running is None)
         assert root.queues["q"].counts().consumers == 0
 
 
@@ -264,7 +256,7 @@ async def test_what_a_lost_connection_was_about_to_make_is_not_left_behind() -> 
             await asyncio.sleep(0.05)
             client.writer.transport.abort()
             await asyncio.sleep(0.05)
-        await eventually(lambda: listener.connections[0]._running is None)
+        await until(lambda: listener.connections[0]._running is None)
         assert not root.queues
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.log import LONGEST_TEXT, set_up_logging
 from gateway.log_repetitions import MOST_KINDS, PERIOD, SAID_AT_ONCE, Repetitions
+from tests.support.clock import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -177,18 +178,11 @@ def test_a_value_with_a_secret_in_it_is_shown_without() -> None:
     assert stream.getvalue().count("192.0.2.7") == 2
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Written(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.repetitions = Repetitions(self, clock=self.clock)
         self.addFilter(self.repetitions)
 
