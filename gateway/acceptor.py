@@ -1,8 +1,8 @@
-"""Accepting connections: a listener's sockets, from the first packet to the end of the handshake.
+"""Accepts connections: a listener's sockets, from the first packet to the end of the TLS handshake.
 
 The event loop's own servers drop a connection without a word when there is no descriptor left, and
-know no limit before that. Answers for who is let as far as a protocol; what happens then is the
-protocol's business.
+know no limit before that. The acceptor decides which connection gets as far as a protocol; what
+happens then is the protocol's business.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Acceptor:
 
     @property
     def beginning(self) -> int:
-        """Connections that have no protocol yet."""
+        """The number of connections that have no protocol yet."""
         return len(self._beginning)
 
     def start(self) -> None:
@@ -76,11 +76,11 @@ class Acceptor:
             self._loop.add_reader(each.fileno(), self._accept, each)
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """Another certificate, for connections from now on."""
+        """Uses another certificate for connections from now on."""
         self._context = context
 
     def close(self) -> None:
-        """Nobody is accepted any more; what has a protocol goes on."""
+        """Stops accepting connections; those that have a protocol go on."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -93,7 +93,7 @@ class Acceptor:
             task.cancel()
 
     def oldest(self) -> float | None:
-        """Since when the oldest connection without a protocol is here, by the loop's clock; None:
+        """Returns when the oldest connection without a protocol came, by the loop's clock; None if
         there is none."""
         return next(iter(self._beginning.values()), None)
 
@@ -196,7 +196,7 @@ def place_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
 
 
 async def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """A socket that listens for each address of the host. Raises OSError."""
+    """Opens a listening socket for each address of the host. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

@@ -1,4 +1,5 @@
-"""The adapters, filled from the configuration: which class serves which listener, with what.
+"""Makes the adapters from the configuration: which class serves which listener, with which
+settings.
 
 Answers for turning our configuration into the settings of each adapter and of the manager. It must
 not know how any of them works.
@@ -105,8 +106,8 @@ def manager_settings(config: Config) -> ManagerSettings:
 
 
 class Adapters:
-    """All of them on one manager. `start` them before the first connection, `stop` them after the
-    last."""
+    """The protocol adapters of one manager. `start` them before the first connection, `stop` them
+    after the last."""
 
     def __init__(self, config: Config, manager: Manager, connections: Connections) -> None:
         self._mqtt = MqttContext(manager, mqtt_settings(config))
@@ -135,7 +136,7 @@ class Adapters:
         self._mqtt.start()
 
     async def stop(self, reason: str) -> None:
-        """Returns when what the last connections left behind is written."""
+        """Stops the adapters; returns when what the last connections left behind is written."""
         try:
             await asyncio.wait_for(self._mqtt.stop(reason), STOP_SECONDS)
         except TimeoutError:
@@ -171,7 +172,8 @@ def mqtt_settings(config: Config) -> MqttSettings:
 
 
 def most_transactions(config: Config) -> int:
-    """What the open transactions of one connection may hold: one of the largest always fits."""
+    """Returns the bytes that the open transactions of one connection may hold: one of the largest
+    always fits."""
     broker = config.broker
     return max(broker.max_connection_transactions, broker.max_transaction_size)
 

@@ -1,6 +1,7 @@
-"""One port for two protocols of one name: AMQP 0.9.1 and 1.0, told apart by the first eight bytes.
+"""The AMQP port: tells AMQP 0.9.1 and 1.0 apart by the first eight bytes of a connection.
 
-Answers for the protocol header only; whoever it belongs to gets the transport, and the header too.
+Answers for the protocol header only; the protocol that it names gets the transport, and the header
+too.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class AmqpPort(asyncio.Protocol):
         self._undecided.pop(self, None)
 
     def _refuse(self, why: str) -> None:
-        """Both standards say: answer with a header that is supported, and close."""
+        """Refuses a connection as both standards say: answers with a header that is supported, and
+        closes."""
         self._stop_timer()
         if self._transport.is_closing():
             return

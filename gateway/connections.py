@@ -1,6 +1,6 @@
-"""The connections that are open, so that they can be ended politely.
+"""The open connections: counts them, and ends them politely when the gateway stops.
 
-Answers for counting them and for the way down. It must not know what any of them speaks.
+It must not know which protocol any of them speaks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LOOKED_AT = 64  # strangers, for one that waits for nothing but its own cli
 
 
 class Connection(Protocol):
-    """What every adapter's connection offers besides asyncio's callbacks."""
+    """The methods that every adapter's connection has besides asyncio's callbacks."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, error: Exception | None) -> None: ...
@@ -33,7 +33,7 @@ Newcomers = dict[object, tuple[float, asyncio.BaseTransport]]
 
 
 class Connections:
-    """Who is here, by the name of the adapter."""
+    """Tracks the open connections of all adapters, by the adapter's name."""
 
     def __init__(self) -> None:
         self._open: dict[object, tuple[str, asyncio.BaseTransport]] = {}
@@ -53,8 +53,9 @@ class Connections:
         return sum(1 for kind, _ in self._open.values() if kind == name)
 
     def tracked(self, name: str, kind: Kind) -> Kind:
-        """The same class, known here from its first to its last moment. A subclass, so that data
-        goes to the adapter without passing through anything of ours."""
+        """Returns a subclass of a connection class that is tracked here from its first to its last
+        moment. A subclass, so that data goes to the adapter without passing through anything of
+        ours."""
         book = self
         self.accepted.setdefault(name, 0)
 
@@ -86,11 +87,12 @@ class Connections:
             self._is_empty.set()
 
     def strangers(self, is_let_in: Callable[[object], bool]) -> Strangers:
-        """Who is here and not let in."""
+        """Returns the open connections of clients that have not logged in."""
         return Strangers(self.undecided, self._newcomers, is_let_in)
 
     async def drain(self, reason: str, seconds: float = DRAIN_SECONDS) -> None:
-        """Everybody says goodbye; who has not gone by then is cut off."""
+        """Has every connection say its protocol's goodbye, and cuts off those that are still open
+        after `seconds`."""
         for connection in list(self._open):
             _say_goodbye(connection, reason)
         try:
@@ -114,8 +116,8 @@ class Strangers:
         self._is_let_in = is_let_in
 
     def oldest(self) -> float | None:
-        """When the one came that has been here longest, by the loop's clock; None: nobody is. One
-        whose login is being checked is not meant: it does not dawdle."""
+        """Returns when the oldest such connection came, by the loop's clock; None if there is none.
+        One whose login is being checked is left out: it waits for us."""
         found = self._find()
         return None if found is None else found[0]
 
@@ -131,7 +133,8 @@ class Strangers:
         return min((each for each in found if each), key=lambda each: each[0], default=None)
 
     def _find_in(self, book: Newcomers) -> tuple[float, Newcomers, object] | None:
-        """Each client is found to be let in once: what is forgotten here is not looked at again."""
+        """Finds the oldest connection without a login among newcomers, and drops those that have
+        logged in since: each is looked at once."""
         for connection, (since, _) in list(islice(book.items(), MOST_LOOKED_AT)):
             guest = getattr(connection, "guest", connection)  # a WebSocket carries who logs in
             if self._is_let_in(guest):

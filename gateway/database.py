@@ -1,4 +1,4 @@
-"""The database of a gateway: the one that `database.url` names, or a private one.
+"""Provides the database of a gateway: the one that `database.url` names, or a private one.
 
 Answers for there being a PostgreSQL with our schema, for as long as the gateway runs. It must not
 know what is stored in it. Migrations are imported where they are used: Alembic takes half a second,
@@ -47,7 +47,8 @@ SCHEMA_MISSING = (
 
 
 class PrivateUrl(str):
-    """The URL of the private PostgreSQL: nobody set it, and messages must not say so."""
+    """The URL of the private PostgreSQL: nobody configured it, so messages must not tell people to
+    correct it."""
 
     __slots__ = ()
 
@@ -58,7 +59,7 @@ class DatabaseError(Exception):
 
 @asynccontextmanager
 async def open_database(config: Config) -> AsyncIterator[str]:
-    """The URL of a PostgreSQL that has our schema, and that is kept running if it is our own."""
+    """Yields the URL of a PostgreSQL that has our schema, and keeps it running if it is our own."""
     if config.database.url is not None:
         await _make_fit(config.database.url, may_migrate=config.database.migrate)
         yield config.database.url
@@ -77,10 +78,10 @@ async def open_database(config: Config) -> AsyncIterator[str]:
 
 
 async def _serving_url(url: str) -> PrivateUrl:
-    """The URL by which the gateway itself uses its private PostgreSQL: as an ordinary login with
-    the rights of howdah_gateway, so that a hole in the gateway opens no more than its own tables.
-    The superuser's stays for migrations, commands and people. The password is this start's own, is
-    kept in memory only, and the server is told its verifier."""
+    """Makes the URL by which the gateway itself uses its private PostgreSQL: as an ordinary login
+    with the rights of howdah_gateway, so that a hole in the gateway opens no more than its own
+    tables. The superuser's stays for migrations, commands and people. The password is this start's
+    own, is kept in memory only, and the server is told its verifier."""
     password = secrets.token_urlsafe(24)
     async with reaching(url):
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
@@ -101,7 +102,7 @@ async def _serving_url(url: str) -> PrivateUrl:
 
 @asynccontextmanager
 async def private_server(config: Config) -> AsyncIterator[EmbeddedPostgres]:
-    """The server in data_dir, for as long as the block takes. Raises DataDirInUse."""
+    """Runs the server in data_dir for as long as the block takes. Raises DataDirInUse."""
     settings = {name: _setting(value) for name, value in config.postgres.settings.items()}
     server = EmbeddedPostgres(
         Path(config.data_dir), settings=settings, bin_dir=config.postgres.bin_dir
@@ -118,8 +119,8 @@ def _setting(value: str | float | bool) -> str:
 
 
 async def _make_fit(url: str, *, may_migrate: bool) -> None:
-    """Migrates where that is all that is wrong; a login that may not change the schema gets by as
-    long as there is nothing to change."""
+    """Migrates the schema where that is all that is wrong; a login that may not change the schema
+    gets by as long as there is nothing to change."""
     from queue_core.store.operator.preflight import MIGRATE
 
     problems = await _problems(url)
@@ -148,7 +149,7 @@ async def _problems(url: str) -> list[Problem]:
 
 
 async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:
-    """Migrates the database where it is behind; the version that it has then."""
+    """Migrates the database where it is behind, and returns the revision that it has then."""
     from queue_core.store.operator import migration
 
     wanted = revision or migration.expected_version()
@@ -178,7 +179,7 @@ async def take_back(url: str, revision: str) -> str | None:
 
 @asynccontextmanager
 async def reaching(url: str) -> AsyncIterator[None]:
-    """Turns what goes wrong on the way to a database into words with a way out."""
+    """Turns errors on the way to a database into messages with a way out."""
     try:
         yield
     except UNREACHABLE as error:
@@ -188,8 +189,8 @@ async def reaching(url: str) -> AsyncIterator[None]:
 
 
 def unusable(url: str, error: BaseException) -> DatabaseError:
-    """Why a database cannot be used, in the server's words where it had any; never with the
-    password."""
+    """Explains why a database cannot be used, in the server's words where it had any; never with
+    the password."""
     said = server_error(error)
     if isinstance(said, UNREACHABLE):
         way_out = PRIVATE_WAY_OUT if _is_private_outage(url, said) else _way_out(said)
@@ -200,7 +201,7 @@ def unusable(url: str, error: BaseException) -> DatabaseError:
 
 
 def server_error(error: BaseException) -> BaseException:
-    """What the server said, below what others made of it."""
+    """Returns the server's own error, below those that libraries raised from it."""
     said = error
     while not isinstance(said, UNREACHABLE) and said.__cause__ is not None:
         said = said.__cause__
@@ -208,7 +209,7 @@ def server_error(error: BaseException) -> BaseException:
 
 
 def place_of(url: str) -> str:
-    """Where a database is: what a message may show of its URL."""
+    """Names a database by its host and name: the part of its URL that a message may show."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2] or "localhost"
     place = f"{','.join(map(_with_port, hosts.split(',')))}{parts.path}"

@@ -1,9 +1,10 @@
-"""File descriptors: who may take how many of those that the system grants.
+"""Limits on file descriptors: how many connections of each kind may be open at one time.
 
-Every connection is one, and so is every connection to PostgreSQL and every file. Some are kept for
-the gateway itself, and strangers and HTTP have a share only, so that clients who are logged in go
-on, whatever is thrown at the listeners. Where a share is taken, whoever has dawdled there longest
-gives way to who comes: clients that do what they came for are done by then, and others can log in.
+Every connection takes one, and so does every connection to PostgreSQL and every file. Some are kept
+for the gateway itself, and clients that have not logged in and HTTP have a share only, so that
+clients that are logged in go on, whatever is thrown at the listeners. Where a share is full, its
+oldest connection is closed for the new one: a client that does what it came for is done by then,
+and others can log in.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEAST_STRANGERS: Final = 16
 
 
 def allow_many_files() -> int:
-    """Takes what the system grants beyond its default; how many it is."""
+    """Raises the limit on open files to what the system grants, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -33,38 +34,38 @@ def allow_many_files() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The shares of so many descriptors."""
+    """Divides `limit` file descriptors among the kinds of connections."""
 
     limit: int
 
     @property
     def reserve(self) -> int:
-        """For what is no connection of a client."""
+        """The descriptors that are kept for the database, files and name resolution."""
         return min(max(self.limit // 20, LEAST_RESERVE), MOST_RESERVE)
 
     @property
     def for_http(self) -> int:
-        """Connections to the management listener at one time."""
+        """The most connections to the management listener at one time."""
         return min(max(self.limit // 16, LEAST_HTTP), MOST_HTTP)
 
     @property
     def for_strangers(self) -> int:
-        """Connections of clients that have not logged in yet."""
+        """The most connections of clients that have not logged in yet."""
         return max((self.limit - self.reserve) // 2, LEAST_STRANGERS)
 
 
 class Place(Protocol):
-    """Where connections wait, in the order in which they came."""
+    """A set of connections, in the order in which they came, of which the oldest can be ended."""
 
     def oldest(self) -> float | None:
-        """Since when the first of them is there, by the loop's clock; None: there is none."""
+        """Returns when the oldest connection came, by the loop's clock; None if there is none."""
 
     def end_oldest(self) -> None:
-        """Ends that one. Only where there is one."""
+        """Ends the oldest connection. There must be one."""
 
 
 def end_oldest(places: Iterable[Place]) -> bool:
-    """Ends the connection that has been in any of the places longest; False: there is none."""
+    """Ends the connection that has been in any of the places longest; False if there is none."""
     taken = [(since, place) for place in places if (since := place.oldest()) is not None]
     if not taken:
         return False
@@ -74,7 +75,7 @@ def end_oldest(places: Iterable[Place]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one listener may take."""
+    """The file descriptors that one listener may take."""
 
     descriptors: Descriptors
     most: int
@@ -83,8 +84,8 @@ class Share:
     displace: Callable[[], bool] = lambda: False  # ends the one that is there longest, if any is
 
     def shortage(self, descriptor: int) -> str | None:
-        """Why a connection with that descriptor is not taken, whoever gives way. The system gives
-        the lowest number that is free: as many are in use as the number says."""
+        """Says why a connection with that descriptor cannot be accepted at all; None if it can. The
+        system gives the lowest number that is free: as many are in use as the number says."""
         limit = self.descriptors.limit
         if descriptor >= limit - self.descriptors.reserve:
             return (
@@ -94,7 +95,8 @@ class Share:
         return None
 
     def fullness(self) -> str | None:
-        """Why there is no room for one more, unless somebody gives way."""
+        """Says why there is no room for one more connection unless another is closed; None if there
+        is room."""
         if self.taken() < self.most:
             return None
         return (

@@ -1,4 +1,4 @@
-"""The cyclic garbage collector, set for a server.
+"""Tunes Python's cyclic garbage collector for a server.
 
 Messages and connections are freed by their reference counts; they leave no cycles. The collector's
 default makes it look at everything that is alive again and again, because some hundred messages
@@ -30,7 +30,8 @@ LONG_SECONDS: Final = 0.1  # a pause that the log tells of
 
 
 def tune_collector() -> None:
-    """Call once everything is set up: what exists then is not looked at any more."""
+    """Freezes all objects that exist; call it once everything is set up, and they are not looked at
+    again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
@@ -44,7 +45,7 @@ class CollectorCounters:
 
 
 class PlannedCollector:
-    """Full collections, when enough has ended and little else is to be done."""
+    """Runs full collections when enough connections have ended and little else is to be done."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class PlannedCollector:
             self.look()
 
     def look(self) -> bool:
-        """Collects if it is time; whether it did."""
+        """Runs a full collection if it is time; returns True if it did."""
         now, busy = self._clock(), self._busy_seconds()
         share = (busy - self._busy_before) / max(now - self._looked_at, 1e-9)
         self._looked_at, self._busy_before = now, busy

@@ -1,4 +1,4 @@
-"""Opening the listeners: addresses, TLS, and errors that name the key to change.
+"""Opens the listeners: addresses, TLS, and errors that name the key to change.
 
 Answers for sockets that accept; what a connection does is its protocol's business.
 """
@@ -25,7 +25,7 @@ PRODUCT = "Howdah"  # what a gateway calls itself when somebody asks who has its
 
 
 class ListenError(ConfigError):
-    """The configuration is right, and the address cannot be had."""
+    """The address of a listener cannot be had, though the configuration is right."""
 
 
 async def open_listener(
@@ -36,7 +36,8 @@ async def open_listener(
     counters: ListenerCounters | None = None,
     share: Share | None = None,
 ) -> Acceptor:
-    """Accepts from now on; `factory` makes the protocol of each connection."""
+    """Opens a listener, which accepts from now on; `factory` makes the protocol of each
+    connection."""
     context = context_of(name, config)
     try:
         sockets = await bound_sockets(config.host, config.port)
@@ -50,14 +51,15 @@ async def open_listener(
 
 
 def context_of(name: str, config: Listener) -> ssl.SSLContext | None:
-    """The listener's TLS, read from its files; None where it has none. Raises ConfigError."""
+    """Makes the listener's TLS context from its files; None where it has no TLS. Raises
+    ConfigError."""
     if config.tls is None:
         return None
     return server_context(name, config.tls)
 
 
 def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
-    """Why a listener does not open, and which key leads out of it."""
+    """Explains why a listener does not open, and which key leads out of it."""
     place = f"{config.host}:{config.port}"
     if error.errno == errno.EADDRINUSE:
         why = (
@@ -73,6 +75,6 @@ def cannot_listen(name: str, config: Listener, error: OSError) -> ListenError:
 
 
 def announcement(name: str, config: Listener, server: Acceptor) -> str:
-    """The line on standard output that says where a listener can be reached."""
+    """Makes the line on standard output that says where a listener can be reached."""
     places = ", ".join(place_of(socket.getsockname()) for socket in server.sockets)
     return f"{name} listening on {places}{' (TLS)' if config.tls is not None else ''}"

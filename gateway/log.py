@@ -1,4 +1,4 @@
-"""Logs: lines for people, or JSON objects for machines.
+"""Formats logs: lines for people, or JSON objects for machines.
 
 Answers for the shape of a line and where it goes (standard error: standard output is for the
 listeners and `ready`), for what no line may hold (control characters that a peer chose, bytes,
@@ -47,8 +47,8 @@ _SECRETS: Final = (
 
 
 def escaped(text: str) -> str:
-    """The text on one line, as a terminal shows it: what would move the cursor, begin a line or
-    hide something is spelled out."""
+    """Puts the text on one line, as a terminal shows it: what would move the cursor, begin a line
+    or hide something is spelled out."""
     return _UNPRINTABLE.sub(_escape, text)
 
 
@@ -59,22 +59,22 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The text without byte strings, passwords in URLs, and `Authorization`."""
+    """Removes byte strings, passwords in URLs, and `Authorization` from a text."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
 
 
 class Clean(str):
-    """Text without secrets, that is not to be searched for them again."""
+    """Text without secrets, which need not be searched for them again."""
 
     __slots__ = ()
 
 
 class _Part:
-    """A value that a line names. It is searched for secrets, and cut, by itself: a name that a peer
-    chose, which looks like the begin of a secret or is very long, must not hide what the line says
-    next, such as the client's address."""
+    """A value that a log line names. It is searched for secrets, and cut, by itself: a name that a
+    peer chose, which looks like the begin of a secret or is very long, must not hide what the line
+    says next, such as the client's address."""
 
     __slots__ = ("_value",)
 
@@ -93,7 +93,7 @@ def _part(value: object) -> object:
 
 
 def message_of(record: logging.LogRecord) -> Clean:
-    """What a record says, without secrets. Libraries' lines are searched as a whole."""
+    """Returns a record's message without secrets. Libraries' lines are searched as a whole."""
     template, values = record.msg, record.args
     if not values or record.name.partition(".")[0] not in OURS:
         return Clean(without_secrets(record.getMessage()))
@@ -115,7 +115,8 @@ def _cut(text: str, longest: int) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """2026-01-31 12:00:00.123 INFO    protocols.mqtt: client gone (client_id=a, reason=timeout)"""
+    """Writes 2026-01-31 12:00:00.123 INFO protocols.mqtt: client gone (client_id=a,
+    reason=timeout)"""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = _moment(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
@@ -126,7 +127,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, the record's own facts, the trace."""
+    """Writes one JSON object a line: time, level, logger, message, the record's own facts, the
+    trace."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -149,7 +151,7 @@ _FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {
 
 
 def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
-    """Send every log line of this process to one stream, in one style."""
+    """Sends every log line of this process to one stream, in one style."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(_FORMATTERS[style]())
     repetitions = Repetitions(handler, message_of)
@@ -168,7 +170,7 @@ def _moment(record: logging.LogRecord) -> datetime:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:
-    """What the caller gave as `extra`."""
+    """Returns the fields that the caller gave as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 
@@ -177,7 +179,8 @@ def _fact(value: object) -> object:
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
-    """The lines of a trace. Its frames matter most: of one that is too long, the middle goes."""
+    """Returns the lines of a trace. Its frames matter most: of one that is too long, the middle
+    goes."""
     parts = []
     if record.exc_info:
         parts.append(formatter.formatException(record.exc_info))

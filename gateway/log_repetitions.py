@@ -1,5 +1,5 @@
-"""Log lines of one kind, of which a peer can cause any number: the first are written, the others
-counted, and the count is a line of its own.
+"""Limits repeated log lines, of which a peer can cause any number: the first of a kind are written,
+the others counted, and the count is a line of its own.
 
 A kind is a logger, a level and the text before its arguments are put in: names that a peer chooses
 make no new kind. Answers for how many lines there are, not for what they say.
@@ -25,7 +25,7 @@ Kind = tuple[str, int, str]
 
 @dataclass(slots=True)
 class Count:
-    """One kind in its present period."""
+    """The lines of one kind in its present period."""
 
     began_at: float
     said: int = 0
@@ -87,12 +87,12 @@ class Repetitions(logging.Filter):
                     self._handler.handle(_summary(count, count.example))
 
     def end(self) -> None:
-        """The process ends: what was left out and not yet counted aloud, is now."""
+        """Writes all counts that are left when the process ends."""
         self.say_left_out(float("inf"))
 
     def _plan(self) -> None:
-        """The count is written though nothing more is said: in a loop's turn, where there is a
-        loop; elsewhere with the next line."""
+        """Plans to write the counts when the period ends, though nothing more is logged: in the
+        event loop where there is one; elsewhere with the next line."""
         if self._loop is not None and not self._loop.is_closed():
             return
         try:

@@ -1,4 +1,4 @@
-"""The memory of the machine: how much this process may use, and giving it back.
+"""The memory of the machine: how much this process may use, and how freed memory goes back.
 
 Answers for what the kernel, a container's limits and the C library say. It must not know what
 memory is used for.
@@ -23,13 +23,14 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """The machine's memory, or less where a container's limit says so; None: nobody says."""
+    """Returns the machine's memory, or less where a container's limit says so; None if nobody
+    says."""
     found = [*_machine_bytes(root), *_cgroup_bytes(root)]
     return min(found) if found else None
 
 
 def default_mark(root: Path = Path("/")) -> int:
-    """The high-water mark where the configuration has none."""
+    """Returns the high-water mark of memory for a configuration that sets none."""
     available = available_bytes(root)
     return int((available or WITHOUT_KNOWLEDGE / SHARE) * SHARE)
 
@@ -44,7 +45,8 @@ def _machine_bytes(root: Path) -> Iterator[int]:
 
 
 def _cgroup_bytes(root: Path) -> Iterator[int]:
-    """The limits of every group that this process is in: each holds for those below it."""
+    """Yields the memory limits of every cgroup that this process is in: each holds for those below
+    it."""
     for base, name in (CGROUPS, OLD_CGROUPS):
         for folder in _folders(root):
             for place in (folder, *folder.parents):
@@ -55,7 +57,8 @@ def _cgroup_bytes(root: Path) -> Iterator[int]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """Where the groups lie; a container often sees its own at the top, whatever it is called."""
+    """Returns the folders of this process's cgroups; a container often sees its own at the top,
+    whatever it is called."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -64,22 +67,22 @@ def _folders(root: Path) -> list[Path]:
 
 
 def keep_large_blocks_apart() -> None:
-    """Each large block is a mapping of its own, which goes back to the system when it is freed.
-    glibc does so at first, and raises the threshold to 32 MiB with the first such block freed: from
-    then on large bodies leave holes between small ones, which stay."""
+    """Makes each large block of memory a mapping of its own, which goes back to the system when it
+    is freed. glibc does so at first, and raises the threshold to 32 MiB with the first such block
+    freed: from then on large bodies leave holes between small ones, which stay."""
     libc = _libc()
     if libc is not None and not libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK):
         logger.debug("the C library does not take a threshold for large blocks")
 
 
 def give_back() -> None:
-    """What is free goes back to the system."""
+    """Gives free memory back to the system."""
     libc = _libc()
     if libc is not None:
         libc.malloc_trim(0)
 
 
 def _libc() -> ctypes.CDLL | None:
-    """glibc; None where the C library is another, which has its own ways."""
+    """Loads glibc; None where the C library is another, which has its own ways."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "malloc_trim") and hasattr(libc, "mallopt") else None

@@ -51,7 +51,7 @@ EXPECTED = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 1 says that it failed, 2 that it was asked for in a wrong way."""
+    """Runs one command; 1 says that it failed, 2 that it was asked for in a wrong way."""
     options = make_parser().parse_args(arguments)
     try:
         refuse_bytes(options)
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All commands; its help is their documentation."""
+    """Makes the parser of all commands; its help is their documentation."""
     parser = argparse.ArgumentParser(
         prog="howdah",
         description="MQTT, AMQP 0.9.1 and AMQP 1.0 on PostgreSQL: one gateway, queues as tables.",
@@ -93,13 +93,13 @@ async def _print_version(options: argparse.Namespace, config: Config) -> int:
 
 
 def _level(options: argparse.Namespace, config: Config) -> str:
-    """A command for people is quiet, unless somebody asked for more."""
+    """Chooses the log level: a command for people is quiet, unless somebody asked for more."""
     is_talkative = options.command == "serve" or config.log.level == "debug"
     return config.log.level if is_talkative else "error"
 
 
 def _hush_libraries() -> None:
-    """What they would say the gateway says itself, once and without a trace."""
+    """Silences log lines of libraries that the gateway says itself, once and without a trace."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
     logging.getLogger("gmqtt").setLevel(logging.CRITICAL)

@@ -1,4 +1,5 @@
-"""What SIGHUP renews in a running gateway: certificates and keys of listeners, and the rights.
+"""Reloads on SIGHUP: renews certificates and keys of listeners, and the rights, in a running
+gateway.
 
 Other keys of the configuration need a restart. A file that is wrong is named in the log, and the
 listener goes on with what it has.
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Call it for each SIGHUP."""
+    """Reloads certificates and rights; called for each SIGHUP."""
 
     def __init__(
         self,

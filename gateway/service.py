@@ -1,4 +1,4 @@
-"""The gateway's life: database, manager, listeners, `ready`, and the way down.
+"""Runs the gateway: database, manager, listeners, `ready`, and the way down.
 
 Answers for the order in which parts start and stop. It must not know what any of them does.
 """
@@ -39,7 +39,7 @@ GOODBYE = "the gateway is shutting down"
 
 
 async def run_gateway(config: Config) -> int:
-    """Run until SIGTERM or SIGINT, then drain."""
+    """Runs until SIGTERM or SIGINT, then drains."""
     keep_large_blocks_apart()
     descriptors = Descriptors(allow_many_files())
     running = asyncio.create_task(_run_anew(config, descriptors), name="gateway")
@@ -52,8 +52,9 @@ async def run_gateway(config: Config) -> int:
 
 
 async def _run_anew(config: Config, descriptors: Descriptors) -> None:
-    """Runs until it is told to stop. Where the database went back in time, nothing in memory is
-    true any more: everything ends, as at a stop, and starts again from what the tables say."""
+    """Runs the gateway until it is told to stop. Where the database went back in time, nothing in
+    memory is true any more: everything ends, as at a stop, and starts again from what the tables
+    say."""
     failures = 0
     while True:
         try:
@@ -102,7 +103,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
 async def _listen(
     config: Config, manager: Manager, descriptors: Descriptors, stack: AsyncExitStack
 ) -> None:
-    """All of them, or none: what is open closes again when one cannot be opened."""
+    """Opens all listeners, or none: those that are open close again when one cannot be opened."""
     connections = Connections()
     adapters = Adapters(config, manager, connections)
     tls_counters, listener_counters = TlsCounters(), ListenerCounters()
@@ -150,8 +151,8 @@ def _shares(
     management: Management,
     acceptors: Mapping[str, Acceptor],
 ) -> dict[str, Share]:
-    """Of file descriptors: for HTTP, and for clients that have not logged in yet. Handshakes count
-    with those whom they may lead to."""
+    """Divides the file descriptors: a share for HTTP, and one for clients that have not logged in
+    yet. Handshakes count with those that they may lead to."""
 
     def acceptors_of(*, is_http: bool) -> list[Acceptor]:
         return [each for name, each in acceptors.items() if (name == "management") is is_http]
@@ -196,7 +197,7 @@ async def _close(manager: Manager) -> None:
 
 
 def _stop_on_signals(running: asyncio.Task[None]) -> None:
-    """The first signal asks for the way down, also during the start; the second does not wait."""
+    """Stops the gateway at the first signal, also during the start; the second does not wait."""
     asked = False
 
     def ask(number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""A listener's TLS: from the configured files to an SSL context.
+"""Makes a listener's TLS context from the configured files.
 
 Answers for the server side only, with errors that name the key of the configuration.
 """
@@ -12,7 +12,8 @@ from gateway.config.source import ConfigError
 
 
 def require_certificates(listeners: Listeners) -> None:
-    """What is wrong with the files of any listener, said before anything else is begun."""
+    """Raises ConfigError with all that is wrong with the certificate files of any listener, before
+    anything else is begun."""
     problems: list[str] = []
     for name, listener in listeners.enabled().items():
         if listener.tls is not None:
@@ -25,7 +26,8 @@ def require_certificates(listeners: Listeners) -> None:
 
 
 def server_context(name: str, tls: Tls) -> ssl.SSLContext:
-    """TLS 1.2 or newer; with `verify_client` only for clients whose certificate `ca` signed."""
+    """Makes a context for TLS 1.2 or newer; with `verify_client` only for clients whose certificate
+    `ca` signed."""
     key = f"listeners.{name}.tls"
     for part, path in (("cert", tls.cert), ("key", tls.key), ("ca", tls.ca)):
         if path is not None and not path.is_file():

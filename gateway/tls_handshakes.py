@@ -1,4 +1,4 @@
-"""TLS handshakes that fail: a line in the log and a counter.
+"""Reports TLS handshakes that fail: a line in the log and a counter.
 
 The event loop ends such a connection before there is a protocol for it, without a word. The line
 names the listener, the peer's address and the reason.
@@ -38,7 +38,7 @@ class TlsCounters:
 
 
 def tell_failure(name: str, peer: str, error: ssl.SSLError, counters: TlsCounters) -> None:
-    """Counts and logs a handshake with that peer, on the listener of that name, that failed."""
+    """Counts and logs a handshake that failed, with the listener's name and the peer's address."""
     counters.failed_handshakes += 1
     log.warning("TLS handshake of %s on listener %s failed: %s", peer, name, _why(error))
 

@@ -1,4 +1,4 @@
-"""What `howdah doctor` says of the certificates that listeners show, before they end.
+"""The checks of `howdah doctor` on listeners' certificates: warns before one expires.
 
 The files have been read by gateway.tls; a handshake in memory tells the dates in them.
 """
@@ -19,7 +19,7 @@ RENEW: Final = "renew it, and send the gateway SIGHUP: it reads the new one with
 
 
 def lifetimes(listeners: Listeners, now: float) -> list[Finding]:
-    """One finding for each certificate that has ended or soon will; one for all others together."""
+    """Finds each certificate that has expired or soon will; all others share one finding."""
     findings, days_left = [], []
     for name, listener in listeners.enabled().items():
         if listener.tls is None:
@@ -38,7 +38,7 @@ def lifetimes(listeners: Listeners, now: float) -> list[Finding]:
 
 
 def end_of(tls: Tls) -> float:
-    """Unix time after which clients refuse the certificate."""
+    """Returns the Unix time after which clients refuse the certificate."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(tls.cert, tls.key)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -51,7 +51,7 @@ def end_of(tls: Tls) -> float:
 
 
 def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl._PeerCertRetDictType:
-    """The certificate that a client sees."""
+    """Returns the certificate that a client sees, by a handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     seeing = client.wrap_bio(to_client, to_server)
     showing = server.wrap_bio(to_server, to_client, server_side=True)

@@ -1,4 +1,4 @@
-"""What every command has in common: how it is registered, and how it fails.
+"""The frame of every command: how it is registered, and how it fails.
 
 Knows no command. A command is a function from its options and the configuration to an exit code;
 what it cannot do it raises as a CommandError, and main prints that.
@@ -34,7 +34,7 @@ class CommandError(Exception):
 def add_command(
     commands: Commands, name: str, run: Run, summary: str, *paragraphs: str
 ) -> argparse.ArgumentParser:
-    """A parser for one command; its help is its documentation."""
+    """Adds the parser of one command; its help is its documentation."""
     parser = commands.add_parser(
         name,
         help=summary,
@@ -49,7 +49,8 @@ def add_command(
 
 
 def _wrapped(paragraph: str) -> str:
-    """Lines of a sensible length; what has lines of its own is an example, and keeps them."""
+    """Wraps a paragraph at a sensible length; one that has lines of its own is an example, and
+    keeps them."""
     return paragraph if "\n" in paragraph else textwrap.fill(paragraph, 79)
 
 
@@ -63,7 +64,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_family(commands: Commands, name: str, summary: str) -> Commands:
-    """A command with commands of its own, as `howdah queue list`."""
+    """Adds a command with commands of its own, as `howdah queue list`."""
     parser = commands.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
     )
@@ -79,7 +80,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_number(least: int, most: int = LARGEST_NUMBER) -> Callable[[str], int]:
-    """An argument type: a number from `least` on, and up to `most`."""
+    """Makes an argument type: a number from `least` on, and up to `most`."""
 
     def read(text: str) -> int:
         try:
@@ -95,7 +96,7 @@ def whole_number(least: int, most: int = LARGEST_NUMBER) -> Callable[[str], int]
 
 
 def seconds(text: str) -> float:
-    """An argument type: a time to wait, of up to a year."""
+    """Parses an argument: a time to wait, of up to a year."""
     try:
         number = float(text)
     except ValueError:
@@ -106,7 +107,8 @@ def seconds(text: str) -> float:
 
 
 def refuse_bytes(options: argparse.Namespace) -> None:
-    """Names, keys and conditions are text; Python smuggles bytes that are none through."""
+    """Refuses arguments that are not UTF-8, which Python smuggles through: names, keys and
+    conditions are text."""
     for name, given in vars(options).items():
         for value in given if isinstance(given, list) else [given]:
             if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):

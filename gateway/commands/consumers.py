@@ -1,4 +1,5 @@
-"""`howdah queue consumers` and `howdah queue in-flight`: who consumes, and what is in whose hands.
+"""`howdah queue consumers` and `howdah queue in-flight`: show who consumes, and which messages each
+holds.
 
 Shows what the running gateway has noted in the database; asks no gateway.
 """
@@ -40,7 +41,7 @@ MOST_HELD = 2**31 - 1
 
 
 def register(family: Commands) -> None:
-    """Adds both to the commands that look at queues."""
+    """Adds both commands to the family `howdah queue`."""
     parser = add_command(family, "consumers", list_consumers, "who consumes from queues", NOTED)
     parser.add_argument("queue", nargs="?", help="only of this queue")
     parser.add_argument("--vhost", metavar="NAME", help="only of this virtual host")

@@ -1,4 +1,4 @@
-"""`howdah convert`: what a message of one protocol becomes in another.
+"""`howdah convert`: shows how a message of one protocol looks in another.
 
 The message goes through the code that serves it, so what is shown is what a consumer gets. No
 database and no listener is needed.
@@ -53,7 +53,7 @@ async def convert(options: argparse.Namespace, config: Config) -> int:
 
 
 def print_conversion(document: Document, source: str, target: str, as_json: bool = False) -> None:
-    """Raises MessageFileError and CoreError."""
+    """Converts a message and prints it. Raises MessageFileError and CoreError."""
     result = converted(document, source, target)
     found = traces(document, source, target)
     if as_json:

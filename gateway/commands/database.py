@@ -1,4 +1,4 @@
-"""How a command reaches the database: by `database.url`, or the private PostgreSQL in data_dir.
+"""Connects a command to the database: by `database.url`, or to the private PostgreSQL in data_dir.
 
 The private one is used where it runs; where no gateway runs it, it is started for as long as the
 command takes. Knows nothing of what a command asks.
@@ -48,8 +48,8 @@ SELECT EXISTS (
 
 @asynccontextmanager
 async def database_url(config: Config, *, make: bool = False) -> AsyncIterator[str]:
-    """The URL of the database, which runs at least until the end of the block. With `make`, a
-    private one is made where there is none yet."""
+    """Yields the URL of the database, which runs at least until the end of the block. With `make`,
+    a private one is made where there is none yet."""
     if config.database.url is not None:
         yield config.database.url
         return
@@ -90,7 +90,7 @@ def _url_of_running(data_dir: Path) -> str:
 
 @asynccontextmanager
 async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
-    """One connection for one command."""
+    """Yields a database connection for one command."""
     async with database_url(config) as url:
         try:
             connection = await operations.connect(url, "howdah command", CONNECT_SECONDS)
@@ -115,8 +115,8 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def _lack(url: str, role: str) -> str:
-    """What helps a login that was denied something: the role, unless a grant would be in vain,
-    because there is no schema to grant it on, or the login has it already."""
+    """Says what helps a login that was denied something: a grant of the role, unless that would be
+    in vain, because there is no schema to grant it on, or the login has it already."""
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
@@ -138,7 +138,8 @@ async def _lack(url: str, role: str) -> str:
 
 
 def _grant(role: str, url: str) -> str:
-    """What a DBA is to run; where the URL names nobody, the DBA has to know."""
+    """Writes the GRANT that a DBA is to run; where the URL names no login, the DBA has to know
+    it."""
     login = urlsplit(url).username
     return f"GRANT {role}" + (f' TO "{unquote(login)}"' if login else " to this login")
 
@@ -151,7 +152,8 @@ async def operating(config: Config) -> AsyncIterator[Operations]:
 
 @asynccontextmanager
 async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[AsyncEngine]:
-    """For the cold paths of the store. With `make`, database and schema are made where missing."""
+    """Yields an engine for the cold tables of the store. With `make`, database and schema are made
+    where missing."""
     # A quarter of a second that the other commands do without.
     from sqlalchemy.exc import ProgrammingError
     from sqlalchemy.ext.asyncio import create_async_engine

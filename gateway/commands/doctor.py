@@ -1,4 +1,4 @@
-"""`howdah doctor`: what is wrong with this configuration, database, disk and clock.
+"""`howdah doctor`: finds what is wrong with this configuration, database, disk and clock.
 
 Gathers findings and prints them; the questions to the database are in
 queue_core.store.operator.diagnosis.
@@ -95,7 +95,7 @@ async def doctor(options: argparse.Namespace, config: Config) -> int:
 
 
 def disk(data_dir: Path) -> list[Finding]:
-    """Of the folder that exists, or will."""
+    """Checks the free space on the file system of data_dir, which may not exist yet."""
     place = data_dir.absolute()
     while not place.exists():
         place = place.parent
@@ -123,12 +123,12 @@ def open_files() -> list[Finding]:
 
 
 def is_running(listeners: Listeners) -> bool:
-    """Whether one of the listeners that say who they are is a gateway's."""
+    """Tells if a gateway answers on the management or the AMQP listener's address."""
     return _answers(listeners.management) or _greets(listeners.amqp)
 
 
 def _answers(listener: Listener | None) -> bool:
-    """Whether a gateway of ours is at the management listener's address."""
+    """Tells if a gateway of ours answers at the management listener's address."""
     if listener is None:
         return False
     context = _unverified(listener)
@@ -146,8 +146,8 @@ def _answers(listener: Listener | None) -> bool:
 
 
 def _greets(listener: Listener | None) -> bool:
-    """Whether a gateway of ours is at the AMQP listener's address: the first thing that a server
-    of 0.9.1 says is what product it is."""
+    """Tells if a gateway of ours answers at the AMQP listener's address: a server of 0.9.1 first
+    says what product it is."""
     if listener is None:
         return False
     context = _unverified(listener)
@@ -164,7 +164,8 @@ def _greets(listener: Listener | None) -> bool:
 
 
 def _unverified(listener: Listener) -> ssl.SSLContext | None:
-    """TLS without a look at certificates: nothing secret is said, and the answer opens no door."""
+    """Makes a TLS context that checks no certificate: nothing secret is said, and the answer opens
+    no door."""
     if listener.tls is None:
         return None
     context = ssl.create_default_context()
@@ -173,7 +174,8 @@ def _unverified(listener: Listener) -> ssl.SSLContext | None:
 
 
 def listeners(config: Config, *, is_served: bool, is_known: bool) -> list[Finding]:
-    """Whether each can be opened. `is_known`: the database has told whether a gateway runs."""
+    """Checks that each listener can be opened. `is_known` says that the database has told if a
+    gateway runs."""
     findings = []
     for name, listener in config.listeners.enabled().items():
         try:

@@ -1,4 +1,5 @@
-"""`howdah etl`: the Spark jobs, in a process of their own, on the database of the configuration.
+"""`howdah etl`: runs the Spark jobs, in a process of their own, on the database of the
+configuration.
 
 The gateway imports no Spark: the jobs are started as a program, with the URL in the environment,
 where no list of processes shows the password.
@@ -35,7 +36,7 @@ def register(commands: Commands) -> None:
 
 
 class Rest(argparse.Action):
-    """All that is the job's, without --config, which is ours wherever it stands."""
+    """Passes all arguments to the job but --config, which is ours wherever it stands."""
 
     def __call__(
         self,

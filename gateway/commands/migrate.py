@@ -1,4 +1,4 @@
-"""`howdah migrate`: bring the database to the schema of this version, or print the SQL for it."""
+"""`howdah migrate`: brings the database to the schema of this version, or prints the SQL for it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ async def _since(options: argparse.Namespace, config: Config, revisions: tuple[s
 
 
 async def _require_no_gateway(url: str) -> None:
-    """One that runs would lose what it needs, from under its feet."""
+    """Refuses to migrate while a gateway runs on the database: it would lose tables and functions
+    that it needs."""
     async with reaching(url):
         connection = await operations.connect(url, "howdah command")
         try:

@@ -41,7 +41,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the MQTT listener is, and who comes."""
+    """The address of an MQTT listener, and the login to use there."""
 
     host: str
     port: int
@@ -51,7 +51,8 @@ class Target:
 
 
 def target_of(config: Config, host: str | None, port: int | None, username: str | None) -> Target:
-    """From the configuration, where the command line says nothing else."""
+    """Takes the listener's address from the configuration, where the command line says nothing
+    else."""
     listener = config.listeners.mqtt
     if listener is None and port is None:
         raise CommandError("listeners.mqtt is switched off: give --port of another MQTT listener")
@@ -72,8 +73,8 @@ def target_of(config: Config, host: str | None, port: int | None, username: str 
 
 
 def _trusting(certificate: Path) -> ssl.SSLContext:
-    """The certificate is the gateway's own file: to trust just that one is the strictest check, and
-    makes the name in it irrelevant."""
+    """Trusts one certificate, the gateway's own file: that is the strictest check, and makes the
+    name in it irrelevant."""
     context = ssl.create_default_context(cafile=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -81,7 +82,7 @@ def _trusting(certificate: Path) -> ssl.SSLContext:
 
 
 class MqttClient:
-    """Connected, until the block of `connected_to` ends."""
+    """An MQTT client that is connected until the block of `connected_to` ends."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -126,7 +127,7 @@ class MqttClient:
             )
 
     async def messages(self) -> AsyncIterator[Received]:
-        """As they come; each is acknowledged when the next is asked for."""
+        """Yields messages as they come; each is acknowledged when the next is asked for."""
         while (got := await self._messages.get()) is not None:
             message, is_taken = got
             yield message
@@ -141,7 +142,8 @@ class MqttClient:
     async def _on_message(
         self, _client: Client, topic: str, payload: bytes, qos: int, properties: dict[str, Any]
     ) -> int:
-        """Acknowledged when this returns: what is too much stays the queue's."""
+        """Queues one message. gmqtt acknowledges it when this returns: a message beyond the number
+        wanted is not acknowledged, and stays in the queue."""
         is_taken = asyncio.Event()
         if self._wanted is None or self._messages.qsize() < self._wanted:
             self._messages.put_nowait((Received(topic, payload, qos, properties), is_taken))
@@ -164,8 +166,8 @@ class MqttClient:
     async def publish(
         self, topic: str, body: bytes, qos: int, retain: bool, **properties: object
     ) -> bool:
-        """Whether anybody was there for it, as far as the QoS tells; returns when the gateway has
-        it, as far as the QoS promises."""
+        """Publishes a message, and returns when the gateway has it, as far as the QoS promises;
+        False if it said that nobody subscribes."""
         given = {name: value for name, value in properties.items() if value is not None}
         self._client.publish(Message(topic, body, qos=qos, retain=retain, **given))
         if qos == 0:
@@ -183,11 +185,11 @@ class MqttClient:
 
 
 async def _stay_away(delay: bool = False) -> None:
-    """In place of gmqtt's way back: a command ends with its connection."""
+    """Replaces gmqtt's reconnect: a command ends with its connection."""
 
 
 def _goodbye(client: Client, packet: object) -> str:
-    """What a DISCONNECT says, where one came."""
+    """Returns the reason in a DISCONNECT packet, where one came."""
     if not isinstance(packet, bytes) or not packet:
         return "see its log for the reason"
     said, _ = client._package_handler._parse_properties(packet[1:]) if packet[1:] else ({}, b"")
@@ -206,7 +208,8 @@ async def _answered(answer: Awaitable[T], what: str) -> T:
 
 
 async def _turns_until_acknowledged() -> None:
-    """The handler wakes up, ends, and gmqtt's callback sends the PUBACK: a turn each."""
+    """Waits until gmqtt has sent the PUBACK: the handler wakes up, ends, and the callback sends it,
+    a turn of the loop each."""
     for _ in range(3):
         await asyncio.sleep(0)
 

@@ -1,7 +1,8 @@
-"""What `howdah doctor` says of who may come in without proving who it is, and in the clear.
+"""The checks of `howdah doctor` on access: warns of clients that log in without a proof of who they
+are, and of passwords in clear text.
 
-Reads the configuration and whether there are users; judges nobody. Where the login may not see the
-users, that is said, not guessed.
+Reads the configuration and whether there are users. Where the login may not see the users, that is
+said, not guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAKE_USERS = (
 
 
 async def openness(connection: asyncpg.Connection, config: Config) -> list[Finding]:
-    """All that is open, one finding for each."""
+    """Finds all ways in that are open, one finding for each."""
     try:
         has_users = bool(await connection.fetchval(HAS_USERS))
     except SCHEMA_MISSING:
@@ -40,7 +41,7 @@ async def openness(connection: asyncpg.Connection, config: Config) -> list[Findi
 
 
 def unguarded(config: Config, *, has_users: bool) -> list[Finding]:
-    """Listeners on the network with which the gateway does not start."""
+    """Finds listeners on the network with which the gateway does not start."""
     try:
         require_safe_listeners(config, has_users=has_users)
     except ConfigError as error:
@@ -51,7 +52,8 @@ def unguarded(config: Config, *, has_users: bool) -> list[Finding]:
 
 
 def strangers(auth: Auth, *, has_users: bool) -> list[Finding]:
-    """Who comes in without a proof that is worth the name."""
+    """Finds the built-in logins that are open: anonymous clients, and guest with its well-known
+    password."""
     ways = (
         ("clients without credentials", auth.allow_anonymous, auth.admits_anonymous),
         ("guest with password guest", auth.guest, auth.admits_guest),
@@ -70,7 +72,7 @@ def strangers(auth: Auth, *, has_users: bool) -> list[Finding]:
 
 
 def in_the_clear(config: Config) -> list[Finding]:
-    """Listeners over which passwords cross a network unprotected."""
+    """Finds listeners over which passwords cross a network unprotected."""
     return [
         warn(
             f"listener {name} on {listener.host} has no TLS: passwords and messages cross the "

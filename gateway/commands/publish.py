@@ -1,6 +1,6 @@
-"""`howdah publish`: one message, or one for each line of standard input.
+"""`howdah publish`: publishes one message, or one for each line of standard input.
 
-Through SQL by default, which needs the database only; over MQTT to try the listener itself.
+It goes through SQL by default, which needs the database only; over MQTT to try the listener itself.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _add_mqtt(parser: argparse.ArgumentParser) -> None:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Where the MQTT listener is, and who comes."""
+    """Adds the options of an MQTT connection: host, port and login."""
     parser.add_argument("--host", help="MQTT: other than the configured listener")
     parser.add_argument("--port", type=whole_number(1, 65_535), help="MQTT: the same")
     parser.add_argument(
@@ -109,7 +109,7 @@ async def publish(options: argparse.Namespace, config: Config) -> int:
 
 
 def _sort_positionals(options: argparse.Namespace) -> None:
-    """With --queue there is no address, so that the first word is the body."""
+    """Moves the first word to the body with --queue, which takes no address."""
     if options.queue is not None and options.exchange is not None:
         raise CommandError("give --queue or --exchange, not both")
     if options.queue is not None:
@@ -165,7 +165,7 @@ def _duration(option: str, text: str | None) -> timedelta | None:
 
 
 async def _check_target(operations: Operations, options: argparse.Namespace) -> None:
-    """Before the first message, however many come."""
+    """Checks that the target exists before the first message, however many come."""
     queue = _queue_of(options)
     if options.retain and (queue is not None or options.exchange is not None):
         what = "an exchange" if queue is None else "a queue"

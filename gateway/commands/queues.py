@@ -1,4 +1,4 @@
-"""`howdah queue`: look at queues, and have the running gateway change them.
+"""`howdah queue`: shows queues, and has the running gateway change them.
 
 Everything goes through the views and functions that a DBA has in psql as well.
 """
@@ -258,7 +258,8 @@ def _print_message(message: PeekedMessage, limit: int | None) -> None:
 
 
 def _as_json(message: PeekedMessage) -> dict[str, object]:
-    """The body as text where it is text, as base64 where it is not; `body_encoding` says which."""
+    """Writes a message as JSON: the body as text where it is text, as base64 where it is not;
+    `body_encoding` says which."""
     fields: dict[str, object] = asdict(message)
     try:
         return {**fields, "body": message.body.decode(), "body_encoding": "utf-8"}
@@ -345,7 +346,7 @@ def _refuse_exchange(options: argparse.Namespace) -> None:
 
 
 def _argument(text: str) -> tuple[str, object]:
-    """Numbers and true/false as such, everything else as text."""
+    """Parses NAME=VALUE: numbers and true/false as such, everything else as text."""
     name, separator, value = text.partition("=")
     if not name or not separator:
         raise CommandError(f"--argument {text}: expected NAME=VALUE, such as x-max-length=1000")

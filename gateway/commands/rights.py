@@ -1,4 +1,5 @@
-"""A change of rights is in force when its command returns, or the command says why it is not.
+"""Confirmation of changed rights: a change is in force when its command returns, or the command
+says why it is not.
 
 Answers for waiting for the running gateway's word. It must not know what was changed.
 """
@@ -26,7 +27,8 @@ NO_ANSWER = (
 
 @asynccontextmanager
 async def changing(config: Config, *, make: bool = False) -> AsyncIterator[AsyncEngine]:
-    """For one change; left when the gateway acts by it. Raises CommandError where it does not."""
+    """Yields an engine for one change, and waits at the end until the gateway acts by it. Raises
+    CommandError where it does not."""
     async with engine_for(config, make=make) as engine:
         yield engine
         from queue_core.store.tables.rights_changes import Confirmation, confirmed

@@ -1,4 +1,4 @@
-"""`howdah serve`: the gateway itself."""
+"""`howdah serve`: runs the gateway."""
 
 from __future__ import annotations
 

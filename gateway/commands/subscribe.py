@@ -1,4 +1,4 @@
-"""`howdah subscribe`: see messages as they come, as an MQTT client of the gateway."""
+"""`howdah subscribe`: prints messages as they come, as an MQTT client of the gateway."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _print(message: Received, options: argparse.Namespace) -> None:
 
 
 def _facts(message: Received) -> dict[str, object]:
-    """QoS and properties; user properties under their own names."""
+    """Returns QoS and properties of a message; user properties under their own names."""
     facts: dict[str, object] = {"qos": message.qos}
     for name, values in message.properties.items():
         if name in FLAGS:

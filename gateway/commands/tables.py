@@ -1,4 +1,4 @@
-"""Answers on standard output: tables for people, JSON for machines.
+"""Prints answers on standard output: tables for people, JSON for machines.
 
 Knows how values look, not what they mean.
 """
@@ -19,12 +19,12 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """One object a line, at once: somebody may be reading along."""
+    """Prints one object on a line, and flushes: somebody may be reading along."""
     print(msgspec.json.encode(value, enc_hook=str).decode(), flush=True)
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as their widest value; numbers to the right."""
+    """Prints columns as wide as their widest value; numbers to the right."""
     values = [list(row) for row in rows]
     cells = [[shown(value) for value in row] for row in values]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -72,7 +72,7 @@ def shown_bytes(size: int) -> str:
 
 
 def shown_body(body: bytes, limit: int | None = MOST_BODY_CHARACTERS) -> str:
-    """Text where it is text, else hexadecimal; shortened, and saying so."""
+    """Shows a body as text where it is text, else in hexadecimal; shortened, and saying so."""
     try:
         text = body.decode()
         is_text = text.isprintable() or not any(c < " " and c not in "\t\r\n" for c in text)

@@ -1,4 +1,4 @@
-"""`howdah user`: who may log in, and what they may do.
+"""`howdah user`: manages who may log in, and what they may do.
 
 A change is in force when its command returns.
 """
@@ -117,7 +117,7 @@ def _register_grants(family: Commands) -> None:
 
 @asynccontextmanager
 async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users]:
-    """For one change, which is in force at the end of the block."""
+    """Yields the users for one change, which is in force at the end of the block."""
     from queue_core.store.tables.users import Users
 
     async with changing(config, make=make) as engine:
@@ -218,7 +218,7 @@ def _print_roll(roll: Roll) -> None:
 
 
 def _ways(user: User) -> str:
-    """How it may log in; by certificate everybody may."""
+    """Names the ways in which a user may log in besides a certificate."""
     if user.password_hash is None:
         return "certificate"
     return "password" if user.verifier is None else "password,scram"

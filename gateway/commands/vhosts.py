@@ -1,4 +1,5 @@
-"""`howdah vhost`: virtual hosts, whose queues, exchanges and topics are apart from each other.
+"""`howdah vhost`: manages virtual hosts, whose queues, exchanges and topics are apart from each
+other.
 
 A change is in force when its command returns.
 """

@@ -64,7 +64,7 @@ class Database(Section, frozen=True, kw_only=True):
 
 
 class Postgres(Section, frozen=True, kw_only=True):
-    """The private PostgreSQL."""
+    """These keys hold for the private PostgreSQL, which runs where `database.url` is not set."""
 
     bin_dir: Annotated[
         Path | None,
@@ -123,7 +123,7 @@ class ManagementListener(Listener, frozen=True, kw_only=True):
 
 
 class Listeners(Section, frozen=True, kw_only=True):
-    """Set one to null to switch it off."""
+    """A listener that is set to null is switched off."""
 
     mqtt: Listener | None = Listener(port=1883)
     mqtt_ws: WebSocketListener | None = WebSocketListener(port=8083)
@@ -131,7 +131,7 @@ class Listeners(Section, frozen=True, kw_only=True):
     management: ManagementListener | None = ManagementListener(port=15672)
 
     def enabled(self) -> dict[str, Listener]:
-        """By name, in this order."""
+        """Returns the listeners that are switched on, by name, in this order."""
         every = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: listener for name, listener in every.items() if listener is not None}
 
@@ -149,8 +149,9 @@ Strangers = bool | Literal["loopback"]
 
 
 class Auth(Section, frozen=True, kw_only=True):
-    """Left out, the first two hold for peers on loopback and while there are no users; true holds
-    for every peer, loopback for those on this machine, whether or not there are users."""
+    """`allow_anonymous` and `guest`, where they are not set, admit peers on loopback while there
+    are no users; true admits every peer, loopback those on this machine, whether or not there are
+    users."""
 
     allow_anonymous: Annotated[
         Strangers | None,
@@ -188,7 +189,7 @@ class Auth(Section, frozen=True, kw_only=True):
 
     @property
     def depends_on_users(self) -> bool:
-        """Whether strangers are let in, or not, by the number of users."""
+        """Tells if built-in logins are open only while there are no users."""
         return self.allow_anonymous is None or self.guest is None
 
     @property
@@ -207,8 +208,8 @@ class Auth(Section, frozen=True, kw_only=True):
 
 
 def _admits(said: Strangers | None, *, is_loopback: bool, has_users: bool) -> bool:
-    """Proxies, tunnels and browsers are loopback as well: once somebody has made users, only what
-    is said by name lets others in."""
+    """Tells if a built-in login is open to a peer. Proxies, tunnels and browsers are loopback as
+    well: once somebody has made users, only a key that is set lets others in."""
     if said is None:
         return is_loopback and not has_users
     return is_loopback if said == "loopback" else said
@@ -314,7 +315,8 @@ class Session(Section, frozen=True, kw_only=True):
 
 
 class Mqtt(Section, frozen=True, kw_only=True):
-    """What is set to false or bounded here is told to 5.0 clients in CONNACK, and enforced."""
+    """A feature that is set to false or bounded here is announced to 5.0 clients in CONNACK, and
+    enforced."""
 
     max_keep_alive: Annotated[
         Duration,
@@ -488,7 +490,7 @@ class Config(Section, frozen=True, kw_only=True):
 
 
 def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """The file with the environment laid over it, checked as a whole."""
+    """Reads the file with the environment laid over it, and checks it as a whole."""
     config = read_config(Config, path, environ)
     # who wants larger messages needs to say so once
     config = with_least(config, HOLD_A_MESSAGE, config.broker.max_message_size)
@@ -504,7 +506,8 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
 
 
 def require_safe_listeners(config: Config, *, has_users: bool) -> None:
-    """Nobody opens a gateway to the network without having said who may come in."""
+    """Raises ConfigError for listeners that other machines reach while nobody has said who may log
+    in."""
     if has_users or config.auth.is_explicit:
         return
     problems = [
@@ -519,7 +522,7 @@ def require_safe_listeners(config: Config, *, has_users: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine's own; names other than localhost are taken for strangers."""
+    """Tells if a host is this machine's own; names other than localhost count as the network's."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -545,8 +548,8 @@ def _database_problems(config: Config) -> list[str]:
 
 
 def _is_server_url(url: str) -> bool:
-    """Whether its parts are what they seem to be: with a / or # in the password, the rest of it
-    would be taken for a database, and shown in messages."""
+    """Tells if a URL's parts are what they seem to be: with a / or # in the password, the rest of
+    it would be taken for a database, and shown in messages."""
     try:
         parts = urlsplit(url)
     except ValueError:

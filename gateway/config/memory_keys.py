@@ -1,4 +1,4 @@
-"""The keys of the account of memory: its mark, and how long who holds memory may take.
+"""The configuration keys of memory: its high-water mark, and how long a slow peer may hold memory.
 
 Answers for the contract with whoever runs the gateway. It must not act on any of it.
 """
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 class Memory(Section, frozen=True, kw_only=True):
-    """One account of what clients make the gateway hold."""
+    """One account covers all memory that clients make the gateway hold."""
 
     high_watermark: Annotated[
         Size | None,

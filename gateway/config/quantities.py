@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: 16MiB, 30s, 1h30m.
+"""Parses and writes sizes and durations as people write them: 16MiB, 30s, 1h30m.
 
 Answers for the notation, both ways. It must not know which settings use it.
 """
@@ -29,11 +29,11 @@ LONGEST_SECONDS: Final = 36_500 * 86_400  # a hundred years, which MQTT can stil
 
 
 class Size(int):
-    """A number of bytes."""
+    """A size in bytes."""
 
     @classmethod
     def parse(cls, given: object) -> Self:
-        """From a whole number or a text with a unit, else ValueError."""
+        """Parses a whole number or a text with a unit. Raises ValueError."""
         if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_SIZE:
             return cls(given)
         found = _SIZE.fullmatch(given.strip().lower()) if isinstance(given, str) else None
@@ -53,11 +53,12 @@ class Size(int):
 
 
 class Duration(float):
-    """A number of seconds."""
+    """A duration in seconds."""
 
     @classmethod
     def parse(cls, given: object) -> Self:
-        """From a text with units: a bare number would leave everyone to guess which."""
+        """Parses a text with units: a bare number would leave everyone to guess which. Raises
+        ValueError."""
         text = given.strip().lower() if isinstance(given, str) else ""
         if _DURATION.fullmatch(text) is None:
             raise ValueError("not a duration with its unit, such as 30s, 5m or 1h")

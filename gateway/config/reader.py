@@ -1,7 +1,7 @@
-"""From file and environment to typed sections: strict, and all complaints at once.
+"""Reads file and environment into typed sections: strictly, with all errors at once.
 
-Answers for laying the environment over the file and checking every key. It must not know what a
-key is for: the sections are an argument.
+Answers for laying the environment over the file and checking every key. It must not know what a key
+is for: the sections are an argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KeyPath = tuple[str, ...]
 
 
 def read_config(schema: type[Section], path: Path | None, environ: Mapping[str, str]) -> Section:
-    """The whole configuration, or a ConfigError with every problem in it."""
+    """Reads the whole configuration, or raises a ConfigError with every problem in it."""
     root = read_file(path) if path is not None else Node({}, "defaults")
     reader = _Reader(schema)
     root = reader.with_environment(root, environ)
@@ -41,8 +41,8 @@ def read_config(schema: type[Section], path: Path | None, environ: Mapping[str, 
 
 
 def with_least(config: Section, keys: Mapping[str, tuple[str, ...]], least: object) -> Section:
-    """The same configuration, in which each of these keys, by section, that has its default has no
-    less than that."""
+    """Raises keys that have their default to at least `least`, and returns the changed
+    configuration; `keys` names them by section."""
     raised = {}
     for section, names in keys.items():
         chosen = getattr(config, section)
@@ -53,7 +53,7 @@ def with_least(config: Section, keys: Mapping[str, tuple[str, ...]], least: obje
 
 
 def all_keys(schema: type[msgspec.Struct], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Field]]:
-    """Every key with its path, sections before their own keys."""
+    """Yields every key with its path, sections before their own keys."""
     for field in fields_of(schema):
         here = (*path, field.name)
         yield here, field
@@ -78,8 +78,8 @@ class _Reader:
         return root
 
     def _unknown_variable(self, path: KeyPath, variable: str) -> None:
-        """Two underscores are ours alone; with one, it may be a neighbour's (HOWDAH_SERVICE_HOST
-        in Kubernetes), unless it is nearly one of ours."""
+        """Reports a variable that names no key. With two underscores it is ours; with one, it may
+        be a neighbour's (HOWDAH_SERVICE_HOST in Kubernetes), unless it is nearly one of ours."""
         names = [variable_name(known) for known in self._keys]
         folded = {name.replace("__", "_"): name for name in names}
         meant = folded.get(variable.replace("__", "_"))
@@ -91,7 +91,7 @@ class _Reader:
         self.problems.append(f"environment: {variable}: unknown key{_suggestion(meant)}")
 
     def _top_level_variables(self) -> list[str]:
-        """Those of keys that belong to no section and are none."""
+        """Returns the variables of keys that belong to no section and are no section themselves."""
         keys = self._keys.items()
         return [variable_name(path) for path, field in keys if len(path) == 1 and not field.section]
 
@@ -100,10 +100,8 @@ class _Reader:
     def section(
         self, schema: type[Section], node: Node, path: KeyPath, defaults: Section | None
     ) -> Section | None:
-        """The typed section, None when there are problems in it.
-
-        A place may have defaults of its own, as the ports of the listeners are.
-        """
+        """Reads a typed section; None when there are problems in it. A place may have defaults of
+        its own, as the ports of the listeners are."""
         children = node.children
         if children is None:
             self._complain(node, path, f"expected a section with keys, got {shown(node.content)}")
@@ -159,7 +157,8 @@ class _Reader:
 
 
 def _from_text(field: Field, text: str, variable: str) -> Node:
-    """The environment knows texts only: what is not one is read as YAML, so null disables."""
+    """Reads a variable's text. The environment knows texts only: for a key that takes no text it is
+    read as YAML, so null disables."""
     origin = f"environment {variable}"
     if field.takes_text:
         is_null = field.is_optional and text in ("", "null")
@@ -168,7 +167,7 @@ def _from_text(field: Field, text: str, variable: str) -> Node:
 
 
 def _put(node: Node, path: KeyPath, value: Node) -> Node:
-    """A tree with one value laid over it; a section that was switched off comes back."""
+    """Lays one value over a tree; a section that was switched off comes back."""
     if not path:
         return value
     if node.children is None and node.content is not None:

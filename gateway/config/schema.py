@@ -1,4 +1,4 @@
-"""What a field of the configuration takes: its type, its limits, its words for people.
+"""The schema of one configuration key: its type, its limits, its words for people.
 
 Answers for one field at a time, from the type annotations of the sections. It must not know any
 section, any file or any environment.
@@ -28,7 +28,7 @@ _WORDS: Final[dict[object, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One key of a section."""
+    """One configuration key of a section."""
 
     name: str
     annotation: object
@@ -43,17 +43,17 @@ class Field:
 
     @property
     def section(self) -> type[msgspec.Struct] | None:
-        """The structure behind this key, if it is one."""
+        """The section behind this key, if it is one."""
         is_struct = isinstance(self.kind, type) and issubclass(self.kind, msgspec.Struct)
         return typing.cast(type[msgspec.Struct], self.kind) if is_struct else None
 
     @property
     def takes_text(self) -> bool:
-        """Whether a text from the environment is the value as it stands."""
+        """Tells if a text from the environment is the value as it stands."""
         return self.kind in (str, Path, Size, Duration) or _origin(self.kind) is Literal
 
     def expectation(self) -> str:
-        """What belongs here, for an error message and for the reference."""
+        """Describes the values that the key takes, for an error message and for the reference."""
         words = self._kind_words() + self._limit_words()
         return f"{words}, or null" if self.is_optional else words
 
@@ -82,7 +82,7 @@ class Field:
         return f" of at least {low}" if low is not None else ""
 
     def limits(self) -> tuple[float | None, float | None]:
-        """The smallest and the largest value; None where there is no limit."""
+        """Returns the smallest and the largest value; None where there is no limit."""
         extra = self.meta.extra or {}
         return (
             self.meta.ge if self.meta.ge is not None else extra.get("min"),
@@ -90,7 +90,7 @@ class Field:
         )
 
     def convert(self, value: object) -> object:
-        """The typed value, or ValueError."""
+        """Converts to the typed value. Raises ValueError."""
         try:
             converted = msgspec.convert(value, self.annotation, dec_hook=decode_custom)
         except (msgspec.ValidationError, ValueError) as error:
@@ -103,7 +103,7 @@ class Field:
 
 
 def fields_of(section: type[msgspec.Struct]) -> Iterator[Field]:
-    """The keys of a section, in the order of the source."""
+    """Yields the keys of a section, in the order of the source."""
     for info in msgspec.structs.fields(section):
         default = info.default
         if info.default_factory is not msgspec.NODEFAULT:
@@ -115,7 +115,7 @@ def fields_of(section: type[msgspec.Struct]) -> Iterator[Field]:
 
 
 def decode_custom(kind: type, value: object) -> object:
-    """msgspec's hook for the types that it does not know."""
+    """Decodes sizes and durations: msgspec's hook for the types that it does not know."""
     if kind is Path and isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     if issubclass(kind, Size | Duration):
@@ -147,7 +147,7 @@ def _is_union(kind: object) -> bool:
 
 
 def _choices(kind: object) -> str:
-    """The words that a Literal takes; none for other types."""
+    """Lists the words that a Literal takes; none for other types."""
     is_literal = _origin(kind) is Literal
     return ", ".join(map(str, typing.get_args(kind))) if is_literal else ""
 

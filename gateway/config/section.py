@@ -1,4 +1,4 @@
-"""What every group of configuration keys is."""
+"""The base of every section of the configuration."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import msgspec
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of keys; none that is not honoured, none that may be misspelt."""
+    """A group of keys. Every key is honoured, and a misspelt one is an error."""

@@ -1,4 +1,4 @@
-"""Where settings are written: a YAML file and the environment, each value with its place.
+"""Reads settings from a YAML file and the environment, each value with its place.
 
 Answers for reading both into one tree. It must not know which keys exist or what they mean.
 """
@@ -25,7 +25,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value as somebody wrote it, and where; a mapping holds nodes again."""
+    """A value as somebody wrote it, with the file and line; a mapping holds nodes again."""
 
     content: object
     origin: str
@@ -35,14 +35,14 @@ class Node:
         return self.content if isinstance(self.content, dict) else None
 
     def plain(self) -> object:
-        """The value without its places."""
+        """Returns the value without its places."""
         if self.children is None:
             return self.content
         return {key: child.plain() for key, child in self.children.items()}
 
 
 def read_file(path: Path) -> Node:
-    """The tree of a YAML file; an empty one is an empty mapping."""
+    """Reads the tree of a YAML file; an empty one is an empty mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -58,7 +58,7 @@ def read_file(path: Path) -> Node:
 
 
 def parse_yaml(text: str, origin: str, *, with_lines: bool) -> Node:
-    """One document; what is written twice is an error, as YAML itself has it."""
+    """Parses one document; a key that is written twice is an error, as YAML itself has it."""
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -107,7 +107,7 @@ class _TreeBuilder:
 
 
 def environment_values(environ: Mapping[str, str]) -> dict[tuple[str, ...], tuple[str, str]]:
-    """Key path -> (variable, text) of everything that bears our prefix."""
+    """Returns all variables with our prefix: key path -> (variable, text)."""
     found = {}
     for name in sorted(environ):
         if name.startswith(PREFIX):
@@ -117,12 +117,12 @@ def environment_values(environ: Mapping[str, str]) -> dict[tuple[str, ...], tupl
 
 
 def variable_name(path: tuple[str, ...]) -> str:
-    """The environment variable of a key."""
+    """Names the environment variable of a key."""
     return PREFIX + SEPARATOR.join(path).upper()
 
 
 def shown(value: object) -> str:
-    """A value in an error message, as the person wrote it and never at length."""
+    """Shows a value in an error message, as the person wrote it and never at length."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""One HTTP connection: aiohttp's, with time-outs for peers that dawdle, and a log without what a
-peer sent.
+"""One HTTP connection: aiohttp's, with time-outs for slow peers, and a log without what a peer
+sent.
 
-aiohttp logs what it cannot read, with an `Authorization` in it, and a trace each time; and a peer
-that sends its request byte by byte, or does not read its answer, it waits for.
+aiohttp logs what it cannot read, with an `Authorization` in it, and a trace each time; and it waits
+for a peer that sends its request byte by byte, or does not read its answer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LINGER_SECONDS: Final = 2.0  # for the rest of a request that nobody wants
 
 
 class ServerLog(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's server log: one line for a request that cannot be read, and nothing of it; a trace
-    for our own mistakes only."""
+    """Replaces aiohttp's server log: writes one line for a request that cannot be read, and nothing
+    of it; a trace for our own mistakes only."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **_: Any) -> None:
         if isinstance(exc_info, HttpProcessingError | web.RequestPayloadError | ConnectionError):
@@ -54,7 +54,7 @@ OPTIONS: Final[dict[str, Any]] = {
 
 
 class HttpConnection(RequestHandler):
-    """Ends when its peer takes too long to ask, or to read the answer."""
+    """An HTTP connection that ends when its peer takes too long to ask, or to read the answer."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class HttpConnection(RequestHandler):
         super().resume_writing()
 
     def give_way(self) -> None:
-        """Ends, for somebody who has come since."""
+        """Closes the connection to make room for a newer one."""
         if self.transport is not None:
             self.transport.abort()
 

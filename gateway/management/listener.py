@@ -1,4 +1,4 @@
-"""The management listener: health, metrics, and a list of queues, over HTTP.
+"""The management listener: serves health, metrics, and a list of queues over HTTP.
 
 Answers for what an orchestrator, Prometheus and a person with curl ask. It reads the manager and
 changes nothing.
@@ -45,9 +45,9 @@ MANAGER: Final = web.AppKey("manager", Manager)
 
 
 class Scrapes:
-    """The text of /metrics, for all who ask, and those may be strangers. It takes some milliseconds
-    to write, so it is written for all together who wait for it, and then not again until ten times
-    as long has passed. Nobody gets a text from before the question."""
+    """Writes the text of /metrics once for all who ask at the same time, and those may be
+    strangers. It takes some milliseconds, so it is not written again until ten times as long has
+    passed. Nobody gets a text from before the question."""
 
     def __init__(self, collector: GatewayCollector) -> None:
         self._collector = collector
@@ -81,7 +81,7 @@ LIST_TURN: Final = web.AppKey("list_turn", asyncio.Lock)
 
 
 class Management:
-    """The listener's side of it: makes connections, and knows how many there are."""
+    """Makes the connections of the management listener, and counts them."""
 
     def __init__(
         self,
@@ -99,11 +99,12 @@ class Management:
 
     @property
     def present(self) -> int:
-        """Connections that are open."""
+        """The number of connections that are open."""
         return len(self._open)
 
     def oldest(self) -> float | None:
-        """Since when the oldest connection is open, by the loop's clock; None: there is none."""
+        """Returns when the oldest open connection came, by the loop's clock; None if there is
+        none."""
         return next((each.since for each in self._open), None)
 
     def end_oldest(self) -> None:
@@ -112,7 +113,8 @@ class Management:
         connection.give_way()
 
     async def open(self, stack: AsyncExitStack) -> ProtocolFactory:
-        """What the listener makes connections with, until the stack unwinds."""
+        """Returns the factory of HTTP connections for the listener; it works until the stack
+        unwinds."""
         runner = web.AppRunner(self._app, shutdown_timeout=SHUTDOWN_SECONDS, **OPTIONS)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -174,12 +176,13 @@ async def asked_by_name(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def live(request: web.Request) -> web.Response:
-    """The process answers, and says what it is: whoever finds the port taken may ask by whom."""
+    """Answers that the process runs, and what it is: whoever finds the port taken may ask by
+    whom."""
     return _json({"status": "live", "gateway": PRODUCT})
 
 
 async def ready(request: web.Request) -> web.Response:
-    """Durable messages can be stored at this moment."""
+    """Answers if durable messages can be stored at this moment."""
     manager = request.app[MANAGER]
     if manager.memory.is_short:
         used, mark = manager.memory.used >> 20, manager.memory.mark >> 20
@@ -192,7 +195,8 @@ async def ready(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Counters and queues of all virtual hosts; where a login is asked for, for named users."""
+    """Serves counters and queues of all virtual hosts; where a login is asked for, to named
+    users."""
     if request.app[METRICS_LOGIN] and (
         "Authorization" not in request.headers or (await _identify(request)).is_anonymous
     ):
@@ -202,7 +206,7 @@ async def metrics(request: web.Request) -> web.Response:
 
 
 async def queues(request: web.Request) -> web.Response:
-    """Every queue of the virtual hosts that the user may enter."""
+    """Lists every queue of the virtual hosts that the user may enter."""
     manager = request.app[MANAGER]
     identity = await _identify(request)
     found: list[dict[str, object]] = []

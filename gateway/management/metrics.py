@@ -1,4 +1,4 @@
-"""What Prometheus sees of the gateway.
+"""The metrics for Prometheus.
 
 Answers for names, units and bounds: however many queues there are, the number of time series is
 limited, and what is left out is counted. It must not count anything itself.
@@ -144,7 +144,7 @@ DESCRIPTIONS: Final = {
 
 
 class Survey:
-    """All queues, in numbers."""
+    """Sums up the counts of all queues, and keeps those of named queues."""
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(GAUGES, 0)
@@ -164,7 +164,8 @@ class Survey:
 
 
 class GatewayCollector(Collector):
-    """`counters` are the dataclasses that each part counts in; the core's has no prefix."""
+    """Collects all metrics. `counters` are the dataclasses that each part counts in; the core's has
+    no prefix."""
 
     def __init__(
         self, manager: Manager, connections: Connections, counters: Mapping[str, Any]
@@ -251,7 +252,7 @@ class GatewayCollector(Collector):
 
     async def survey(self) -> None:
         """Looks at all queues, in slices between which others get their turn: there may be a
-        million of sessions. What is collected next tells of this look."""
+        million of sessions. The next collection tells of this look."""
         found = Survey()
         number = 0
         for vhost in list(self._manager.vhosts.values()):
@@ -263,7 +264,7 @@ class GatewayCollector(Collector):
         self._survey = found
 
     def _queues(self) -> Iterator[Metric]:
-        """By name for the fullest queues that somebody named; in sum for all."""
+        """Yields gauges by name for the fullest queues that somebody named, and in sum for all."""
         families = {
             name: GaugeMetricFamily(
                 f"howdah_queue_{name}",

@@ -1,1 +1,1 @@
-"""Messages as files: what a client of each protocol would send, and what one would receive."""
+"""Messages as JSON files: what a client of each protocol would send, and what one would receive."""

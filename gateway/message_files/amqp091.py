@@ -1,4 +1,4 @@
-"""Messages of AMQP 0.9.1 as documents: a basic.publish, and what a consumer gets."""
+"""Reads and writes AMQP 0.9.1 messages as documents: a basic.publish, and what a consumer gets."""
 
 from __future__ import annotations
 

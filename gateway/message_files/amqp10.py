@@ -1,4 +1,5 @@
-"""Messages of AMQP 1.0 as documents: a transfer's sections, as sent and as received."""
+"""Reads and writes AMQP 1.0 messages as documents: a transfer's sections, as sent and as
+received."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def _message(found: Document, now: float) -> Message:
 
 
 def _place(address: str) -> tuple[str, str]:
-    """A bare name is a topic here: which queues there are is not known."""
+    """Finds the exchange and the key of an address. A bare name is a topic here: which queues there
+    are is not known."""
     place = parse(address)
     if isinstance(place, QueueAddress):
         return "", place.name

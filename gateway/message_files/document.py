@@ -1,4 +1,4 @@
-"""A message as a JSON document: reading it strictly, and the types that JSON lacks.
+"""A message as a JSON document: reads it strictly, with the types that JSON lacks.
 
 A value is what JSON has, or an object with one key that begins with `$`: `{"$binary": "AP8="}`
 (base64), `{"$uuid": "..."}`, `{"$timestamp": "2026-01-31T12:00:00Z"}`, `{"$decimal": "1.5"}`,
@@ -41,7 +41,7 @@ LEAST, MOST = -(1 << 63), (1 << 64) - 1  # of the whole numbers that some protoc
 
 
 def parse(text: str | bytes) -> Document:
-    """Raises MessageFileError."""
+    """Parses a message's JSON. Raises MessageFileError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -73,7 +73,7 @@ def untagged(value: object, where: str) -> Any:
 
 
 def _sayable(value: object, where: str) -> object:
-    """JSON writes more than any protocol can."""
+    """Refuses numbers that JSON can write and no protocol can send."""
     if isinstance(value, int) and not LEAST <= value <= MOST:
         raise MessageFileError(f"{where}: {value} has more than 64 bits; write it as text")
     if isinstance(value, str):
@@ -85,7 +85,7 @@ def _sayable(value: object, where: str) -> object:
 
 
 def tagged(value: object) -> object:
-    """As JSON can say it."""
+    """Converts a value to JSON, with a `$` tag for a type that JSON lacks."""
     match value:
         case bytes():
             try:

@@ -1,4 +1,5 @@
-"""Messages of MQTT as documents: a PUBLISH as a client sends it, and as a subscriber gets it."""
+"""Reads and writes MQTT messages as documents: a PUBLISH as a client sends it, and as a subscriber
+gets it."""
 
 from __future__ import annotations
 

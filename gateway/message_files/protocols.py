@@ -1,4 +1,4 @@
-"""The protocols by the names that `howdah convert` knows them by."""
+"""The protocols of `howdah convert`, by the names that it knows them by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue_core.message.message import Message
 
 
 class Ends(NamedTuple):
-    """Both ends of a protocol."""
+    """The reader and the writer of one protocol's messages."""
 
     title: str
     read: Callable[[Document, float], Message]  # what a publisher sends
@@ -28,6 +28,6 @@ PROTOCOLS: Final = {
 
 
 def converted(found: Document, source: str, target: str, now: float = 0.0) -> Document:
-    """What a consumer of the one protocol gets of a message of the other. Raises
+    """Converts a message of the protocol `source` to what a consumer of `target` gets. Raises
     MessageFileError."""
     return PROTOCOLS[target].write(PROTOCOLS[source].read(found, now), now)

@@ -1,4 +1,5 @@
-"""Messages of SQL as documents: the arguments of howdah.publish, and the columns one reads."""
+"""Reads and writes SQL messages as documents: the arguments of howdah.publish, and the columns one
+reads."""
 
 from __future__ import annotations
 

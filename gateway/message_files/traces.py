@@ -1,4 +1,4 @@
-"""Which property of a message becomes which: found out by converting it with and without each.
+"""Traces which property of a message becomes which, by converting it with and without each.
 
 So it says what the rules do, and knows none of them.
 """
@@ -56,7 +56,7 @@ def _name(text: str) -> str:
 
 
 def traces(document: Document, source: str, target: str) -> list[Trace]:
-    """One for each thing that the message says. Raises MessageFileError."""
+    """Traces each property that the message has. Raises MessageFileError."""
     after = list(leaves(converted(document, source, target)))
     found: list[Trace] = []
     for path, rest in without_each(document):
@@ -76,7 +76,7 @@ def _has(found: list[tuple[Path, Any]], place: Path, value: object) -> bool:
 
 
 def without_each(document: Document) -> Iterator[tuple[Path, Document]]:
-    """Each thing that a message says, with the message that does not say it."""
+    """Yields each property of a message, with the message that lacks it."""
     for name, value in document.items():
         if name == "user-properties" and not isinstance(value, dict):
             for place, (inner, _) in enumerate(value):
@@ -91,7 +91,7 @@ def without_each(document: Document) -> Iterator[tuple[Path, Document]]:
 
 
 def leaves(document: Document) -> Iterator[tuple[Path, Any]]:
-    """Places and values of what is written."""
+    """Yields the path and the value of each property of a document."""
     for name, value in document.items():
         if name == "user-properties":
             yield from (((name, inner), said) for inner, said in value)

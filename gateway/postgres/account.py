@@ -1,4 +1,5 @@
-"""Who runs the private PostgreSQL: PostgreSQL refuses root, so root steps down.
+"""Chooses the account that runs the private PostgreSQL: PostgreSQL refuses root, so root steps
+down.
 
 Answers for the account and for the command prefix that turns our child into it. It must not know
 what is run with it. Three ways down, the first that works is taken:
@@ -44,7 +45,8 @@ _KEEP_DAC_OVERRIDE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How to start a process that PostgreSQL accepts, and who owns its files then."""
+    """An account that PostgreSQL accepts: how to start a process as it, and the owner of its
+    files."""
 
     description: str
     prefix: tuple[str, ...] = ()
@@ -55,14 +57,14 @@ class Account:
         return [*self.prefix, *(str(argument) for argument in arguments)]
 
     def give(self, path: Path, mode: int) -> None:
-        """Hand a file or folder to the account."""
+        """Hands a file or folder to the account."""
         if self.owner is not None:
             os.chown(path, *self.owner)
         path.chmod(mode)
 
 
 def choose_account(binaries: Binaries, cluster: Path) -> Account:
-    """The account for a cluster that may not exist yet; its parent folder must."""
+    """Chooses the account for a cluster that may not exist yet; its parent folder must."""
     if os.geteuid() != 0:
         return _own_account()
     ids = _step_down_ids(cluster)
@@ -85,14 +87,15 @@ def choose_account(binaries: Binaries, cluster: Path) -> Account:
 
 
 def _own_account() -> Account:
-    """Not root: the server is an ordinary child of ours."""
+    """Makes the account of a gateway that is not root: the server is an ordinary child of ours."""
     if _has_setpriv():
         return Account("this user", ("setpriv", "--pdeathsig", "INT"))
     return Account("this user", preexec=_die_with_parent)
 
 
 def _step_down_ids(cluster: Path) -> list[tuple[int, int]]:
-    """Whoever owns the cluster goes on with it; a new one gets the first account there is."""
+    """Lists user and group ids to try: the owner of the cluster goes on with it; a new one gets the
+    first account there is."""
     if cluster.exists():
         facts = cluster.stat()
         if facts.st_uid != 0:
@@ -122,7 +125,8 @@ def _account_that_passes_closed_folders(uid: int, gid: int) -> Account:
 
 
 def _namespace_account(ids: list[tuple[int, int]]) -> Account | None:
-    """Inside the namespace root's files belong to an id that has a name: initdb looks it up."""
+    """Makes an account in a user namespace, in which root's files belong to an id that has a name:
+    initdb looks it up."""
     if shutil.which("unshare") is None or not ids:
         return None
     uid, gid = ids[0]
@@ -133,7 +137,8 @@ def _namespace_account(ids: list[tuple[int, int]]) -> Account | None:
 
 
 def _setpriv(uid: int, gid: int, *options: str) -> tuple[str, ...]:
-    """setpriv asks for the parent-death signal last: a change of credentials clears it."""
+    """Makes the setpriv command. It asks for the parent-death signal last: a change of credentials
+    clears it."""
     drop = (f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--pdeathsig", "INT")
     return ("setpriv", *options, *drop)
 
@@ -143,7 +148,7 @@ def _has_setpriv() -> bool:
 
 
 def _works(account: Account, binaries: Binaries, cluster: Path) -> bool:
-    """Try it: the account must execute the server and reach the folder of the data."""
+    """Tries an account: it must execute the server and reach the folder of the data."""
     script = '"$1" --version && cd "$2"'
     probe = account.command("sh", "-c", script, "sh", binaries.postgres, cluster.parent)
     try:
@@ -161,7 +166,7 @@ def _passable_for_others(folder: Path) -> bool:
 
 
 def _die_with_parent() -> None:
-    """A fast shutdown when the gateway is killed, rather than an orphan."""
+    """Asks the kernel for a fast shutdown when the gateway is killed, rather than an orphan."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 

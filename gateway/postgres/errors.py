@@ -1,4 +1,4 @@
-"""What can go wrong with the private PostgreSQL, said with the cause and the way out.
+"""Errors of the private PostgreSQL, said with the cause and the way out.
 
 Answers for the words only. It must not start, stop or look at a server.
 """
@@ -22,7 +22,7 @@ class DataDirInUse(EmbeddedPostgresError):
 
 
 class PassingTrouble(EmbeddedPostgresError):
-    """The same start may well succeed a moment later."""
+    """The server did not start for a reason that may be over a moment later."""
 
 
 # A port lost between our choice and the server's bind; children of a killed server that still end.
@@ -69,7 +69,7 @@ _DEFAULT_WAY_OUT: Final = "see {log} for more, or set database.url to a server o
 
 
 def explain(what: str, words: str, data_dir: Path, log: Path) -> EmbeddedPostgresError:
-    """An error with the server's last words and the way out that belongs to them."""
+    """Makes an error of the server's last words and the way out that belongs to them."""
     kind = PassingTrouble if _PASSING.search(words) else EmbeddedPostgresError
     ways = (advice for pattern, advice in _WAYS_OUT if pattern.search(words))
     advice = next(ways, _DEFAULT_WAY_OUT).format(data_dir=data_dir, log=log)
@@ -77,7 +77,7 @@ def explain(what: str, words: str, data_dir: Path, log: Path) -> EmbeddedPostgre
 
 
 def last_words(log: Path, start: int) -> str:
-    """The last lines that a log got since the given position."""
+    """Returns the last lines that a log got since the given position."""
     try:
         with log.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -89,7 +89,7 @@ def last_words(log: Path, start: int) -> str:
 
 
 def tail(text: str) -> str:
-    """The last lines of a text."""
+    """Returns the last lines of a text."""
     return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
 
 

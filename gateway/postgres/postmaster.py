@@ -1,4 +1,4 @@
-"""What a cluster's postmaster.pid says, and what to do with what an earlier server left behind.
+"""Reads a cluster's postmaster.pid, and ends a server that an earlier gateway left behind.
 
 Answers for the file and the process that it names. It must not start a server. Whoever calls
 `clear_away` holds the lock of the data directory, so no living gateway owns what is found.
@@ -37,7 +37,7 @@ class Postmaster:
 
 
 def read_postmaster(cluster: Path) -> Postmaster | None:
-    """What the pid file says; None where there is none, or one that is not written in full."""
+    """Reads the pid file; None where there is none, or one that is not written in full."""
     try:
         lines = (cluster / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def read_postmaster(cluster: Path) -> Postmaster | None:
 
 
 def clear_away(cluster: Path) -> None:
-    """See to it that no earlier server stands in the way of a new one."""
+    """Ends any earlier server that stands in the way of a new one."""
     left = read_postmaster(cluster)
     if left is None:
         return
@@ -68,7 +68,8 @@ def clear_away(cluster: Path) -> None:
 
 
 def _end_orphan(pid: int, cluster: Path) -> None:
-    """A server whose gateway was killed is usually on its way out already: then just wait."""
+    """Ends a server whose gateway was killed. It is usually on its way out already: then just
+    waits."""
     steps = (
         (None, _ENDING_SECONDS),
         (signal.SIGINT, _FAST_SHUTDOWN_SECONDS),
@@ -99,7 +100,7 @@ def _signal(pid: int, number: signal.Signals, cluster: Path) -> None:
 
 
 def _process(pid: int) -> tuple[str, str]:
-    """The name and the state of a process; empty where it is gone."""
+    """Returns the name and the state of a process; empty where it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

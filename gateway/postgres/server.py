@@ -65,7 +65,7 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """For asyncpg and psql; JDBC takes the same parts."""
+        """The URL for asyncpg and psql; JDBC takes the same parts."""
         cluster = self._prepared()
         return f"postgresql://{ROLE}:{cluster.password}@{HOST}:{self._port}/{DATABASE}"
 
@@ -84,7 +84,7 @@ class EmbeddedPostgres:
     # --- life
 
     def start(self) -> None:
-        """Create what is missing, start the server and wait until it takes connections."""
+        """Creates what is missing, starts the server and waits until it takes connections."""
         self.prepare()
         try:
             for attempt in range(1, _ATTEMPTS + 1):
@@ -98,7 +98,7 @@ class EmbeddedPostgres:
             raise
 
     async def start_beside(self) -> None:
-        """The same for an event loop on the main thread, which goes on meanwhile."""
+        """Starts the server as `start` does, while an event loop on the main thread goes on."""
         await asyncio.to_thread(self.prepare)
         try:
             for attempt in range(1, _ATTEMPTS + 1):
@@ -112,7 +112,7 @@ class EmbeddedPostgres:
             raise
 
     def prepare(self) -> None:
-        """Take the folder and make the cluster in it; nothing runs yet."""
+        """Takes the folder and makes the cluster in it; nothing runs yet."""
         create_data_dir(self.data_dir)
         try:
             self._lock.acquire()
@@ -130,11 +130,8 @@ class EmbeddedPostgres:
         self._cluster = cluster
 
     def launch(self) -> None:
-        """Start the server process, without waiting for it.
-
-        On the main thread: the parent-death signal fires when the thread that started the child
-        ends, not when the process does.
-        """
+        """Starts the server process, without waiting for it. On the main thread: the parent-death
+        signal fires when the thread that started the child ends, not when the process does."""
         cluster = self._prepared()
         clear_away(cluster.path)
         try:
@@ -145,7 +142,7 @@ class EmbeddedPostgres:
             raise unusable(self.data_dir, error) from error
 
     def wait_until_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
-        """Wait until the server takes connections; recovery after a crash takes its time."""
+        """Waits until the server takes connections; recovery after a crash takes its time."""
         process, cluster = self._launched(), self._prepared()
         started = time.monotonic()
         next_report = started + _REPORT_SECONDS
@@ -162,14 +159,15 @@ class EmbeddedPostgres:
         self._report(cluster)
 
     def stop(self) -> None:
-        """A fast shutdown; a harder one if that takes too long. Safe to call twice."""
+        """Stops the server by a fast shutdown; a harder one if that takes too long. Safe to call
+        twice."""
         process, self._process = self._process, None
         if process is not None:
             _end(process)
         self._lock.release()
 
     async def keep_running(self) -> None:
-        """Start the server again whenever it ends by itself, until cancelled."""
+        """Starts the server again whenever it ends by itself, until cancelled."""
         backoff = _FIRST_BACKOFF_SECONDS
         while True:
             while self.is_running:
@@ -245,7 +243,8 @@ def _is_ready(cluster: Cluster, pid: int) -> bool:
 
 
 def _pause_after(attempt: int, error: PassingTrouble) -> float:
-    """A port lost in a race, or memory that a killed server's children still hold: patience."""
+    """Returns the seconds to wait after a start that failed: for a port lost in a race, or memory
+    that a killed server's children still hold."""
     if attempt == _ATTEMPTS:
         raise error
     logger.warning("%s\ntrying again", error)
