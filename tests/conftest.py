@@ -5,6 +5,7 @@ import resource
 from hypothesis import HealthCheck, settings
 
 from tests.support.gateway_process import gateway, own_gateway, shared_gateway, stock_gateway
+from tests.support.left_behind import pytest_runtest_makereport, pytest_runtest_protocol
 from tests.support.limited_gateway import limited_gateway
 from tests.support.postgres import (
     database_template,
@@ -22,6 +23,8 @@ __all__ = [
     "own_gateway",
     "own_server",
     "postgres_server",
+    "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
     "shared_gateway",
     "stock_gateway",
     "stock_server",
