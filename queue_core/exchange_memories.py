@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from queue_core.commit.transaction import Waiter
 from queue_core.commit.unit import Unit
+from queue_core.commit.waiter import Waiter
 from queue_core.errors import ExchangeNotFound
 from queue_core.message.message import Message
 from queue_core.queues.competing import Appends

@@ -18,7 +18,6 @@ from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
-from queue_core.commit.transaction import Transaction
 from queue_core.commit.unit import Publisher, Record, Unit
 from queue_core.delivery.consumer import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
 from queue_core.delivery.cursor import settle
@@ -50,6 +49,7 @@ from queue_core.sessions.subscription import (
     is_own,
     is_reserved,
 )
+from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Keeper, StoredQueues, Writer

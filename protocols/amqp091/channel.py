@@ -14,11 +14,11 @@ from protocols.amqp091.publish.confirms import Confirms
 from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.frames import OVERHEAD
 from protocols.amqp091.wire.methods import ChannelClose, Method
-from queue_core.commit.transaction import Transaction
 from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Verdict
+from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp091.publish.arrivals import Arrival

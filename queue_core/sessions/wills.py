@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from queue_core.access.auth import Identity
 from queue_core.commit.unit import Record, WillRecord
+from queue_core.commit.waiter import Waiter
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
@@ -222,8 +223,6 @@ class Wills:
         await self._delete(key)
 
     async def _commit(self, vhost: Vhost, key: ClientKey, will: Will, message: Message) -> None:
-        from queue_core.commit.transaction import Waiter
-
         records: tuple[Record, ...] = (WillRecord(*key),)
         if will.retain:
             message.retain = True

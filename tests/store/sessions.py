@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from queue_core.access.auth import Identity
-from queue_core.commit.transaction import Waiter
 from queue_core.commit.unit import Record
+from queue_core.commit.waiter import Waiter
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings

@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from queue_core.commit.transaction import Waiter
 from queue_core.commit.unit import Record
+from queue_core.commit.waiter import Waiter
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec

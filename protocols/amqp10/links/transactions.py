@@ -29,13 +29,13 @@ from protocols.amqp10.wire.sections import (
     written_body,
 )
 from protocols.amqp10.wire.types import Described, Malformed, ULong
-from queue_core.commit.transaction import Transaction
 from queue_core.delivery.consumer import Consumer, Delivery
 from queue_core.delivery.ready import ENTRY_OVERHEAD
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published
 from queue_core.queues.competing import CompetingQueue
+from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine

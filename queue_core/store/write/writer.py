@@ -18,8 +18,8 @@ from typing import Final
 
 import asyncpg
 
-from queue_core.commit.transaction import Waiter
 from queue_core.commit.unit import Record, Unit
+from queue_core.commit.waiter import Waiter
 from queue_core.counters import Counters
 from queue_core.delivery.cursor import Cursor
 from queue_core.errors import InvalidArgument, StoreUnavailable

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from queue_core.commit.transaction import Transaction
 from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.delayed import DueTimes
 from queue_core.errors import QueueFull, QueueNotFound
@@ -14,6 +13,7 @@ from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
+from queue_core.transaction import Transaction
 from tests.unit.queue_core.session_world import World
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from queue_core.commit.unit import Unit
+from queue_core.commit.waiter import Waiter
 from queue_core.delivery.consumer import Delivery
 from queue_core.delivery.cursor import settle
 from queue_core.errors import CoreError
@@ -206,21 +206,6 @@ def _leaving(settlements: Settlements) -> dict[Delivery, Outcome]:
             if delivery.is_open and (delivery.consumer.cursor.requeues or not is_rejected):
                 leaving.setdefault(delivery, verdict.outcome)
     return leaving
-
-
-class Waiter:
-    """A publisher that is one coroutine waiting for one commit."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_committed(self, tokens: list[int]) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
 
 
 class _Ending(Waiter):
