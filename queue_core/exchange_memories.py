@@ -21,6 +21,7 @@ from queue_core.queues.exchange_memory import (
     exchange_of,
 )
 from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
+from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchange_arguments import (
@@ -32,7 +33,6 @@ from queue_core.routing.exchange_arguments import (
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.routing.history_exchanges import DeduplicationExchange
 from queue_core.routing.router import Match
-from queue_core.sessions.subscription import HISTORY_PREFIX, SEEN_PREFIX
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import StoredQueues

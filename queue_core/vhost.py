@@ -37,18 +37,18 @@ from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
 from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, is_bound
 from queue_core.queues.context import QueueContext
 from queue_core.queues.repeated_publishes import forget_live, still_there
-from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
-from queue_core.queues.stream import StreamQueue
-from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
-from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.routing.router import Route, Router
-from queue_core.sessions.subscription import (
+from queue_core.queues.reserved_names import (
     MEMORY_PREFIXES,
     OWN_PREFIXES,
     SERVER_NAMED_PREFIX,
     is_own,
     is_reserved,
 )
+from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
+from queue_core.queues.stream import StreamQueue
+from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.routing.router import Route, Router
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:

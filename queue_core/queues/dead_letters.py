@@ -17,8 +17,8 @@ from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.errors import CoreError
 from queue_core.message.message import Death, Message
+from queue_core.queues.reserved_names import is_reserved
 from queue_core.routing.exchanges import ExchangeKind
-from queue_core.sessions.subscription import is_reserved
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Writer

@@ -18,8 +18,8 @@ from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue
 from queue_core.queues.context import QueueContext
 from queue_core.queues.deduplication_records import Seen, SeenKeys
 from queue_core.queues.recent_history import RecentMessages
+from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueSpec
-from queue_core.sessions.subscription import HISTORY_PREFIX, SEEN_PREFIX
 
 if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log

@@ -17,11 +17,12 @@ from queue_core.commit.unit import PacketRecord
 from queue_core.delivery.backpressure import STALL_SECONDS, Backpressure
 from queue_core.errors import CoreError, SessionNotFound
 from queue_core.queues.competing import ClassicQueue, CompetingQueue
+from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import Overflow, QueueSpec
 from queue_core.sessions.claims import claim_entry
 from queue_core.sessions.inflight import PacketKey, PacketState
 from queue_core.sessions.retained import RetainedSettings
-from queue_core.sessions.subscription import LIVE_SHARE_PREFIX, SHARE_PREFIX, Subscription
+from queue_core.sessions.subscription import Subscription
 from queue_core.timers import Appointment
 
 if TYPE_CHECKING:

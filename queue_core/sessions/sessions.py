@@ -24,6 +24,7 @@ from queue_core.errors import (
 from queue_core.keyed_lock import Turns
 from queue_core.outcomes import FAILED
 from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.queues.reserved_names import LIVE_SESSION_PREFIX, SHARE_PREFIX, STORED_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.inflight import PacketLedger
 from queue_core.sessions.orphan_queues import RETRY, Later, Leftovers, Turn
@@ -42,14 +43,7 @@ from queue_core.sessions.session import (
     users_own_id,
 )
 from queue_core.sessions.shared import Shares
-from queue_core.sessions.subscription import (
-    LIVE_SESSION_PREFIX,
-    SHARE_PREFIX,
-    STORED_PREFIX,
-    LiveQueue,
-    Subscription,
-    is_worth_storing,
-)
+from queue_core.sessions.subscription import LiveQueue, Subscription, is_worth_storing
 from queue_core.sessions.subscription_changes import Change, Changes
 from queue_core.sessions.wills import Wills
 from queue_core.timers import Agenda

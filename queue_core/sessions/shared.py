@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING
 from queue_core.errors import QueueNotFound
 from queue_core.keyed_lock import Turns
 from queue_core.queues.competing import ClassicQueue, CompetingQueue
+from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.orphan_queues import Leftovers
-from queue_core.sessions.subscription import (
-    LIVE_SHARE_PREFIX,
-    SHARE_PREFIX,
-    LiveQueue,
-    Subscription,
-    is_worth_storing,
-)
+from queue_core.sessions.subscription import LiveQueue, Subscription, is_worth_storing
 
 if TYPE_CHECKING:
     from queue_core.sessions.sessions import Session

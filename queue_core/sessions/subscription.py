@@ -1,4 +1,4 @@
-"""What a subscriber asked for, and the names and tastes of the queues that serve subscribers.
+"""What a subscriber asked for, and which messages the queues that serve subscribers take.
 
 A subscription travels as the options of a topic binding: it lies beside each message that it led to
 a queue, in memory and in the table. What its fields mean on the wire is the adapter's business.
@@ -6,26 +6,15 @@ a queue, in memory and in the table. What its fields mean on the wire is the ada
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from queue_core.message.message import Message
 from queue_core.queues.competing import Appends, EphemeralQueue
 from queue_core.queues.context import QueueContext
+from queue_core.queues.reserved_names import SHARE_PREFIX
 from queue_core.queues.spec import QueueSpec
-
-STORED_PREFIX: Final = "$session/"
-SHARE_PREFIX: Final = "$share/"
-LIVE_SESSION_PREFIX: Final = "$live/session/"
-LIVE_SHARE_PREFIX: Final = "$live/share/"
-RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, "$live/")
-SUBSCRIPTION_PREFIX: Final = "$subscription/"  # of AMQP 1.0; operators may delete such a queue
-HISTORY_PREFIX: Final = "$history/"  # of exchanges that remember their last messages,
-SEEN_PREFIX: Final = "$seen/"  # or which they have seen
-MEMORY_PREFIXES: Final = (HISTORY_PREFIX, SEEN_PREFIX)
-OWN_PREFIXES: Final = (*RESERVED_PREFIXES, SUBSCRIPTION_PREFIX, *MEMORY_PREFIXES)
-SERVER_NAMED_PREFIX: Final = "amq."  # clients use queues named so, and never choose such a name
 
 
 class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,17 +35,6 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     def address(self) -> str:
         """As it was subscribed: what tells the subscriptions of a session apart."""
         return self.filter if self.share is None else f"{SHARE_PREFIX}{self.share}/{self.filter}"
-
-
-def is_reserved(queue_name: str) -> bool:
-    """Whether a queue of that name is the gateway's own, and not for clients to declare."""
-    return queue_name.startswith(RESERVED_PREFIXES)
-
-
-def is_own(queue_name: str) -> bool:
-    """Whether a queue of that name serves one session or subscription, and no client by its
-    name."""
-    return queue_name.startswith(OWN_PREFIXES)
 
 
 def is_worth_storing(message: Message, options: tuple[object, ...]) -> bool:

@@ -23,8 +23,9 @@ from queue_core.errors import (
     NotSupported,
     SessionNotFound,
 )
+from queue_core.queues.reserved_names import SHARE_PREFIX
 from queue_core.routing.topics import MAX_LEVELS, filter_tokens
-from queue_core.sessions.subscription import SHARE_PREFIX, Subscription
+from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
     from queue_core.sessions.session import Session

@@ -18,11 +18,12 @@ from sqlalchemy.types import BigInteger, Text
 
 from queue_core.commit.unit import PacketRecord
 from queue_core.message.message import utc
+from queue_core.queues.reserved_names import SHARE_PREFIX, STORED_PREFIX
 from queue_core.sessions.orphan_queues import Later
 from queue_core.sessions.retained import Retained
 from queue_core.sessions.session import SessionSettings, SessionState
 from queue_core.sessions.sessions import Sessions
-from queue_core.sessions.subscription import SHARE_PREFIX, STORED_PREFIX, Subscription
+from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import MayPublish, Wills
 from queue_core.store.schema import Timestamp, packet, queue, session, subscription
 from queue_core.store.tables.cold_statements import insert_rows, reading, transaction, unnested

@@ -11,8 +11,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queue_core.errors import InvalidArgument, NameReserved, QueueNotEmpty, VhostNotFound
+from queue_core.queues.reserved_names import MEMORY_PREFIXES
 from queue_core.queues.spec import is_storable
-from queue_core.sessions.subscription import MEMORY_PREFIXES
 from queue_core.store.schema import queue, vhost
 from queue_core.store.tables.cold_statements import reading, transaction
 
