@@ -11,8 +11,9 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from timeit import repeat
 
+from queue_core.message.topic_forms import dotted, slashed
 from queue_core.routing.router import Router
-from queue_core.routing.topics import dotted, filter_tokens, levels_of, slashed
+from queue_core.routing.topics import filter_tokens, levels_of
 from queue_core.routing.trie import Trie
 
 FILTERS = 100_000

@@ -24,6 +24,7 @@ from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
 from queue_core.memory_account import PAUSE as LOOK_PAUSE
 from queue_core.memory_account import Memory, MemorySettings
 from queue_core.message.message import TOPIC_EXCHANGE, Form
+from queue_core.message.topic_forms import dotted
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
@@ -33,7 +34,6 @@ from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
 from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
-from queue_core.routing.topics import dotted
 from queue_core.sessions.sessions import Sessions, SessionSettings
 from queue_core.sessions.subscription import Subscription
 from queue_core.store.database import Database, StoreSettings

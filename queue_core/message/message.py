@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from queue_core.message.deduplication_keys import KEY_HEADER, KEY_OCTETS, key_in
-from queue_core.routing.topics import dotted, slashed
+from queue_core.message.topic_forms import dotted, slashed
 
 type_of_id = str | bytes | int | UUID
 Scalar = None | bool | int | float | str | bytes | datetime | Decimal | UUID

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, Generic
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
+from queue_core.message.topic_forms import slashed
 from queue_core.routing.bindings import Binding, Q, identity_of
 from queue_core.routing.exchange_arguments import (
     CACHE_PERSISTENCE,
@@ -27,14 +28,7 @@ from queue_core.routing.exchange_arguments import (
     history_length,
     is_cache_stored,
 )
-from queue_core.routing.topics import (
-    MAX_LEVELS,
-    Tokens,
-    filter_tokens,
-    levels_of,
-    pattern_tokens,
-    slashed,
-)
+from queue_core.routing.topics import MAX_LEVELS, Tokens, filter_tokens, levels_of, pattern_tokens
 from queue_core.routing.trie import Trie
 
 ALTERNATE: Final = "alternate-exchange"

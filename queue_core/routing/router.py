@@ -17,10 +17,11 @@ from queue_core.errors import (
     LimitExceeded,
     NameReserved,
 )
+from queue_core.message.topic_forms import dotted
 from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef, Q
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
-from queue_core.routing.topics import MAX_LEVELS, dotted, levels_of
+from queue_core.routing.topics import MAX_LEVELS, levels_of
 
 DEFAULT_EXCHANGE: Final = ""
 TOPIC_SPACE: Final = "amq.topic"

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
-from queue_core.routing.topics import dotted, slashed
+from queue_core.message.topic_forms import dotted, slashed
 from tests.support.postgres import execute
 from tests.support.seed import make_queue
 

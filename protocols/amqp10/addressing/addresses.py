@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote
 from protocols.amqp10.errors import INVALID_FIELD, Amqp10Error
 from queue_core.errors import InvalidTopic
 from queue_core.message.message import TOPIC_EXCHANGE
-from queue_core.routing.topics import MAX_BYTES, dotted, filter_tokens, levels_of
+from queue_core.message.topic_forms import dotted
+from queue_core.routing.topics import MAX_BYTES, filter_tokens, levels_of
 
 QUEUES: Final = "/queues/"
 EXCHANGES: Final = "/exchanges/"

@@ -27,8 +27,8 @@ from queue_core.message.carried_headers import (
 from queue_core.message.conversion import Reading, as_it_is
 from queue_core.message.message import NO_PROPERTIES as NOTHING_SAID
 from queue_core.message.message import Properties, Value, type_of_id
+from queue_core.message.topic_forms import dotted
 from queue_core.message.typed_text import identifier, restored, text_of, time_of, typed_identifier
-from queue_core.routing.topics import dotted
 
 QUEUE_PREFIX: Final = "$queue/"
 TOPIC_SCHEME: Final = "topic://"

@@ -29,7 +29,8 @@ from queue_core.access.auth import Action, Identity, Peer, Resource
 from queue_core.access.login import Answer, Proven
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument
 from queue_core.message.message import TOPIC_EXCHANGE, Message
-from queue_core.routing.topics import dotted, levels_of
+from queue_core.message.topic_forms import dotted
+from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
     from protocols.mqtt.context import Context

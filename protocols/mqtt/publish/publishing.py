@@ -33,11 +33,12 @@ from protocols.mqtt.wire.reasons import MqttError, ReasonCode, publish_refusal, 
 from queue_core.access.auth import Action, Auth, Identity, Resource
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFull
 from queue_core.message.message import TOPIC_EXCHANGE, Message
+from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import ACCEPTED, Published
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.stream import StreamQueue
 from queue_core.routing.router import MAX_KEPT_KEY
-from queue_core.routing.topics import dotted, levels_of
+from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
     from queue_core.commit.unit import Record

@@ -9,9 +9,10 @@ from typing import Final
 from protocols.mqtt.conversion.properties import QUEUE_PREFIX
 from queue_core.delivery.consumer import Position
 from queue_core.errors import InvalidArgument, InvalidTopic
+from queue_core.message.topic_forms import dotted, slashed
 from queue_core.outcomes import Outcome
 from queue_core.queues.reserved_names import is_own
-from queue_core.routing.topics import Tokens, dotted, filter_tokens, slashed
+from queue_core.routing.topics import Tokens, filter_tokens
 
 SETTLES: Final = {
     "$ack": Outcome.ACCEPTED,

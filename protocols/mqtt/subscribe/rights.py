@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
 from queue_core.message.message import TOPIC_EXCHANGE
-from queue_core.routing.topics import dotted
+from queue_core.message.topic_forms import dotted
 
 if TYPE_CHECKING:
     from queue_core.message.message import Message

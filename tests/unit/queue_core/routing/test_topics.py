@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import InvalidTopic
+from queue_core.message.topic_forms import dotted, slashed
 from queue_core.routing.topics import (
     MANY,
     MAX_BYTES,
     MAX_LEVELS,
     ONE,
-    dotted,
     filter_tokens,
     levels_of,
     pattern_tokens,
-    slashed,
 )
 from queue_core.routing.trie import Trie
 
