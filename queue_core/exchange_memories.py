@@ -35,7 +35,7 @@ from queue_core.routing.history_exchanges import DeduplicationExchange
 from queue_core.routing.router import Match
 
 if TYPE_CHECKING:
-    from queue_core.commit.ports import StoredQueues
+    from queue_core.queues.ports import StoredQueues
     from queue_core.routing.router import Route
     from queue_core.vhost import Queue, Vhost
 

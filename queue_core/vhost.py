@@ -52,8 +52,9 @@ from queue_core.routing.router import Route, Router
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from queue_core.commit.ports import Keeper, StoredQueues, Writer
+    from queue_core.commit.ports import Keeper, Writer
     from queue_core.delivery.consumer import Sink
+    from queue_core.queues.ports import StoredQueues
 
 Queue = CompetingQueue | StreamQueue
 log = logging.getLogger(__name__)

@@ -1,20 +1,13 @@
-"""What the core asks of the store. `queue_core.store` implements it on PostgreSQL."""
+"""The ports by which something is committed. `queue_core.store` implements them on PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from queue_core.commit.unit import Unit
-from queue_core.delivery.consumer import Entry
-from queue_core.queues.competing import ClassicQueue
-from queue_core.queues.spec import QueueSpec
-from queue_core.queues.stream import StreamQueue
 from queue_core.routing.bindings import Binding
 from queue_core.routing.exchanges import ExchangeSpec
-
-if TYPE_CHECKING:
-    from queue_core.vhost import Queue, Vhost
 
 
 class Writer(Protocol):
@@ -48,15 +41,3 @@ class Keeper(Protocol):
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Runs it soon; a failure is logged, and tried again where that makes sense."""
-
-
-class StoredQueues(Protocol):
-    """Makes, ends and reads the queues that are tables."""
-
-    async def create(
-        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
-    ) -> ClassicQueue | StreamQueue: ...
-
-    async def delete(self, queue: Queue) -> None: ...
-
-    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]: ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
-from queue_core.routing.bindings import identity_of, text_of
+from queue_core.message.value_identity import identity_of, text_of
 
 KEY_HEADER: Final = "x-deduplication-header"
 KEY_OCTETS: Final = KEY_HEADER.encode()

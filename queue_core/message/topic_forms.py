@@ -1,8 +1,8 @@
-"""A topic's two ways of writing: the slash form (`a/b/c`) of MQTT, and the dot form (`a.b.c`) of AMQP.
+"""The two ways to write a topic: the slash form (`a/b/c`) of MQTT, the dot form (`a.b.c`) of AMQP.
 
 Dots and slashes trade places between the two forms, so a dot inside a level of the one is a slash
-inside a word of the other, and comes back unchanged. `+`, `#` and NUL, which no slash name can hold,
-are written with a percent sign there. `slashed` and `dotted` together are one-to-one: see
+inside a word of the other, and comes back unchanged. `+`, `#` and NUL, which no slash name can
+hold, are written with a percent sign there. `slashed` and `dotted` together are one-to-one: see
 docs/semantics/topics.md. Wildcards are the business of `queue_core.routing.topics`.
 """
 

@@ -1,5 +1,5 @@
-"""Names of queues that the gateway keeps for itself: by its prefix, a queue serves a session, a shared
-group, a subscription or an exchange, and clients neither declare nor use it by name."""
+"""Names of queues that the gateway keeps for itself. By its prefix, a queue serves a session, a
+shared group, a subscription or an exchange, and clients neither declare nor use it by name."""
 
 from __future__ import annotations
 

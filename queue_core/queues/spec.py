@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from queue_core.errors import InvalidArgument, NotEquivalent, ResourceLocked, UnsupportedArgument
-from queue_core.routing.bindings import identity_of
+from queue_core.message.value_identity import identity_of
 
 QUORUM_DELIVERY_LIMIT: Final = 20
 MAX_PRIORITY: Final = 255

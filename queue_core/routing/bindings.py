@@ -10,6 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from queue_core.message.value_identity import identity_of, text_of
+
 Q = TypeVar("Q", bound=Hashable)
 
 
@@ -79,30 +81,3 @@ class Binding(Generic[Q]):
 
     def __hash__(self) -> int:
         return hash((self.source, self.destination, self.key, self.identity))
-
-
-def identity_of(value: object) -> Hashable:
-    """Equal for values that a client would call the same: numbers by value whatever their type,
-    while true is not 1, and text is not bytes. Python's own `==` does not tell true from 1."""
-    if isinstance(value, bool):
-        return ("flag", value)
-    if isinstance(value, str | int | float | bytes) or value is None:
-        return value
-    if isinstance(value, Mapping):
-        return ("table", frozenset((name, identity_of(item)) for name, item in value.items()))
-    if isinstance(value, list | tuple):
-        return ("array", tuple(identity_of(item) for item in value))
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    return (type(value).__name__, str(value))  # times, decimals and the like
-
-
-def text_of(identity: Hashable) -> str:
-    """An identity as text, the same for equal ones; a NaN is the same as any other NaN here."""
-    if isinstance(identity, float) and identity.is_integer():
-        return str(int(identity))
-    if isinstance(identity, tuple):
-        return f"({','.join(map(text_of, identity))})"
-    if isinstance(identity, frozenset):
-        return f"{{{','.join(sorted(map(text_of, identity)))}}}"
-    return repr(identity)

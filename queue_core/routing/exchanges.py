@@ -14,7 +14,8 @@ from typing import ClassVar, Final, Generic
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
 from queue_core.message.topic_forms import slashed
-from queue_core.routing.bindings import Binding, Q, identity_of
+from queue_core.message.value_identity import identity_of
+from queue_core.routing.bindings import Binding, Q
 from queue_core.routing.exchange_arguments import (
     CACHE_PERSISTENCE,
     CACHE_SIZE,

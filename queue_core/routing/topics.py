@@ -1,5 +1,5 @@
-"""The rules of topics: which names and filters are valid, and the tokens that both kinds of wildcards
-become, `+` and `#` of MQTT's filters and `*` and `#` of AMQP's patterns.
+"""The rules of topics: which names and filters are valid, and the tokens that wildcards become,
+both those of MQTT's filters (`+`, `#`) and those of AMQP's patterns (`*`, `#`).
 
 How a topic is written in either form is in `queue_core.message.topic_forms`. Nothing here knows who
 is subscribed.

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from queue_core.errors import LimitExceeded
+from queue_core.message.value_identity import identity_of
 from queue_core.routing import bindings as bindings_module
 from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
@@ -27,7 +28,7 @@ class Comparing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.comparisons = 0
         self.identities = 0
-        equal, identity_of = Binding.__eq__, bindings_module.identity_of
+        equal = Binding.__eq__
 
         def counted(one: Binding[str], other: object) -> bool:
             self.comparisons += 1

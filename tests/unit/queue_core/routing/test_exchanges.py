@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import InvalidArgument, InvalidTopic, NotEquivalent, UnsupportedArgument
-from queue_core.routing.bindings import Binding, ExchangeRef, identity_of
+from queue_core.message.value_identity import identity_of
+from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
 

@@ -1,0 +1,25 @@
+"""The port by which queues become tables. `queue_core.store` implements it on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from queue_core.delivery.consumer import Entry
+from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.spec import QueueSpec
+from queue_core.queues.stream import StreamQueue
+
+if TYPE_CHECKING:
+    from queue_core.vhost import Queue, Vhost
+
+
+class StoredQueues(Protocol):
+    """Makes, ends and reads the queues that are tables."""
+
+    async def create(
+        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+    ) -> ClassicQueue | StreamQueue: ...
+
+    async def delete(self, queue: Queue) -> None: ...
+
+    async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]: ...
