@@ -18,7 +18,7 @@ from protocols.amqp10.addressing.nodes import (
     supply_of,
 )
 from protocols.amqp10.engine import proton as engine
-from protocols.amqp10.engine.proton import FIRST, SENDER_SETTLES, Answer, Attach, Handle
+from protocols.amqp10.engine.proton import FIRST, Answer, Attach, Handle
 from protocols.amqp10.engine.unreported_frames import Asked
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.links.browsing import BrowsingLink
@@ -104,7 +104,6 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
     is_stream = isinstance(queue, StreamQueue)
     copies = source.copies and not is_stream and not supply.is_subscription
     filters = read_filters(source.filters, is_stream=is_stream)
-    settles = asked.sender_mode == SENDER_SETTLES
     answer = Answer(
         address=supply.address,
         is_dynamic=source.is_dynamic,
@@ -118,9 +117,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
     test = filters.test(machine.origin)
     if copies:
         terms.require(Action.READ, "queue", supply.queue)
-        browsing = BrowsingLink(
-            machine, asked.handle, supply, test, asked.max_message_size, name=asked.name
-        )
+        browsing = BrowsingLink(machine, asked, supply, test)
         machine.links[asked.handle] = browsing
         engine.accept_link(asked.handle, answer)
         browsing.on_flow()
@@ -128,16 +125,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
     # What a subscription or a stream's reader does not want is for nobody else; in a queue it is.
     competes = not is_stream and not supply.is_subscription
     link = OutgoingLink(
-        machine,
-        asked.handle,
-        supply,
-        name=asked.name,
-        settles=settles,
-        receiver_mode=asked.receiver_mode,
-        max_size=asked.max_message_size,
-        test=None if competes else test,
-        is_stream=is_stream,
-        default=default,
+        machine, asked, supply, None if competes else test, is_stream=is_stream, default=default
     )
     if filters.no_local:
         link.no_local = True
@@ -146,7 +134,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         tag=asked.name,
         credit=0,
         replenish=False,
-        auto_settle=settles,
+        auto_settle=link.settles,
         exclusive=supply.is_exclusive,
         group=_group(machine, asked) if is_stream else None,
         start=filters.start if is_stream else None,

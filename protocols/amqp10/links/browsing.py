@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.addressing.nodes import Supply
 from protocols.amqp10.engine import proton as engine
-from protocols.amqp10.engine.proton import Handle
+from protocols.amqp10.engine.proton import Attach
 from protocols.amqp10.errors import answer
 from protocols.amqp10.links.sending import SendingLink
 from protocols.amqp10.wire.delivery_sections import header_of, whole
@@ -22,22 +22,21 @@ from queue_core.message.message import Message
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
 
-BATCH: Final = 64
-LOOK_AGAIN: Final = 0.5  # seconds
+BATCH_MESSAGES: Final = 64  # read from the queue at once
+LOOK_AGAIN_SECONDS: Final = 0.5  # after a look that found nothing new
 
 
 class BrowsingLink(SendingLink):
+    """A link that sends copies of what a queue holds."""
+
     def __init__(
         self,
         machine: Machine,
-        handle: Handle,
+        asked: Attach,
         supply: Supply,
         test: Callable[[Message], bool] | None,
-        max_size: int,
-        *,
-        name: str,
     ) -> None:
-        super().__init__(machine, handle, supply, name=name, max_size=max_size, test=test)
+        super().__init__(machine, asked, supply, test)
         self._offset = 0
         self._flow = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -58,7 +57,7 @@ class BrowsingLink(SendingLink):
 
     async def _browse(self) -> None:
         while self.is_open and engine.credit_of(self.handle) > 0 and not self.machine.is_blocked:
-            limit = min(BATCH, engine.credit_of(self.handle))
+            limit = min(BATCH_MESSAGES, engine.credit_of(self.handle))
             entries = await self._vhost.browse(
                 self.supply.queue, self._offset, limit, self.machine.terms.owner
             )
@@ -72,7 +71,7 @@ class BrowsingLink(SendingLink):
                 if engine.is_draining(self.handle):
                     self._drain()
                 else:
-                    asyncio.get_running_loop().call_later(LOOK_AGAIN, self._flow.set)
+                    asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._flow.set)
                 return
 
     def _send(self, message: Message) -> None:
@@ -88,10 +87,10 @@ class BrowsingLink(SendingLink):
         engine.settle(engine.send(self.handle, self._next, data))
 
     def on_settled(self) -> None:
-        """Whatever the receiver says of a copy has no effect."""
+        """Does nothing: the outcome of a copy has no effect."""
 
     def pause(self) -> None:
-        """`_browse` looks whether the socket is full."""
+        """Does nothing: `_browse` itself looks whether the socket is full."""
 
     def resume(self) -> None:
         self._flow.set()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.amqp10.addressing.filters import ORIGINS
 from protocols.amqp10.addressing.nodes import Supply
 from protocols.amqp10.engine import proton as engine
-from protocols.amqp10.engine.proton import SECOND, Handle
+from protocols.amqp10.engine.proton import SECOND, SENDER_SETTLES, Attach, Handle
 from protocols.amqp10.errors import (
     INTERNAL_ERROR,
     INVALID_FIELD,
@@ -41,24 +41,22 @@ class OutgoingLink(SendingLink):
     def __init__(
         self,
         machine: Machine,
-        handle: Handle,
+        asked: Attach,
         supply: Supply,
-        *,
-        name: str,
-        settles: bool,
-        receiver_mode: int,
-        max_size: int,
         test: Callable[[Message], bool] | None,
+        *,
         is_stream: bool,
         default: Verdict | None = None,
     ) -> None:
-        super().__init__(machine, handle, supply, name=name, max_size=max_size, test=test)
-        self.settles = settles  # sent settled: at most once
-        self.is_second = receiver_mode == SECOND
-        self.consumer: Consumer  # set as soon as the core has made it
+        super().__init__(machine, asked, supply, test)
+        self.settles = asked.sender_mode == SENDER_SETTLES  # sent settled: at most once
+        self.is_second = asked.receiver_mode == SECOND
+        # The core makes a consumer for a sink that is there already: `attach` sets it before the
+        # link is known to anybody, and a consumer without credit gets nothing until then.
+        self.consumer: Consumer
         self.default = default  # of what it settles without an outcome, or leaves behind
         self.no_local = False
-        self._large = min(max_size or MANY, self._frame or MANY)  # beyond it, a second look
+        self._large = min(self._max_size or MANY, self._frame or MANY)  # beyond it, a second look
         self._is_stream = is_stream
         self._is_capped = False
         self._is_draining = False

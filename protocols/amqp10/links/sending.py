@@ -1,4 +1,4 @@
-"""Links out of the gateway: what one that takes messages and one that only looks have in common."""
+"""Links out of the gateway: the part that taking and browsing links have in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from protocols.amqp10.addressing.nodes import Supply
 from protocols.amqp10.engine import proton as engine
 from protocols.amqp10.engine.flow_echo import largest_payload
-from protocols.amqp10.engine.proton import Handle
+from protocols.amqp10.engine.proton import Attach
 from queue_core.message.message import Message
 
 if TYPE_CHECKING:
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
 
 class SendingLink:
+    """A link on which the gateway sends, as its receiver asked for it in its attach."""
+
     def __init__(
         self,
         machine: Machine,
-        handle: Handle,
+        asked: Attach,
         supply: Supply,
-        *,
-        name: str,
-        max_size: int,
         test: Callable[[Message], bool] | None,
     ) -> None:
         self.machine = machine
-        self.handle = handle
-        self.name = name
-        self.session = engine.session_of(handle)
+        self.handle = asked.handle
+        self.name = asked.name
+        self.session = engine.session_of(asked.handle)
         self.supply = supply
         self.is_open = True
-        self._max_size = max_size  # that the receiver takes; 0: any
+        self._max_size = asked.max_message_size  # that the receiver takes; 0: any
         self._frame = largest_payload(machine.engine)  # that fits into one; 0: any
         self._test = test  # of its filter; None: all
         self._clock = machine.terms.clock
@@ -46,10 +45,10 @@ class SendingLink:
 
     @property
     def delivery_count(self) -> int:
-        """As the protocol counts: credit that was drained is spent, too."""
+        """The delivery-count of the protocol: credit that was drained is spent, too."""
         return self._next + self._drained
 
     def _drain(self) -> None:
-        """Nothing is left for it: what it has of credit is spent."""
+        """Spends the rest of the receiver's credit: nothing is left to send."""
         self._drained += engine.drained(self.handle)
         self.machine.wake()
