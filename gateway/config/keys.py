@@ -149,9 +149,8 @@ Strangers = bool | Literal["loopback"]
 
 
 class Auth(Section, frozen=True, kw_only=True):
-    """`allow_anonymous` and `guest`, where they are not set, admit peers on loopback while there
-    are no users; true admits every peer, loopback those on this machine, whether or not there are
-    users."""
+    """`allow_anonymous` and `guest`, if not set, admit peers on loopback while there are no users;
+    true admits every peer, loopback those on this machine, whether or not there are users."""
 
     allow_anonymous: Annotated[
         Strangers | None,
@@ -315,8 +314,7 @@ class Session(Section, frozen=True, kw_only=True):
 
 
 class Mqtt(Section, frozen=True, kw_only=True):
-    """A feature that is set to false or bounded here is announced to 5.0 clients in CONNACK, and
-    enforced."""
+    """CONNACK tells 5.0 clients what is set to false or bounded here, and it is enforced."""
 
     max_keep_alive: Annotated[
         Duration,
@@ -506,8 +504,7 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> Config:
 
 
 def require_safe_listeners(config: Config, *, has_users: bool) -> None:
-    """Raises ConfigError for listeners that other machines reach while nobody has said who may log
-    in."""
+    """Raises ConfigError for listeners on the network while nobody has said who may log in."""
     if has_users or config.auth.is_explicit:
         return
     problems = [
