@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         self._memory = MemoryShare(context.services.memory, self)
         self._is_held = False  # waits for the store to catch up
         self._listens_since = 0.0
-        self._identity: Identity
+        self._identity: Identity | None = None  # before the login
         self._running: asyncio.Task[None] | None = None
         self._storing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None  # for subscribers that are behind
@@ -240,6 +240,7 @@ class Connection(asyncio.Protocol):
     def _begin_amqp(self) -> None:
         if len(self._before) < len(AMQP_HEADER):
             return
+        assert self._identity is not None  # AMQP begins after the login
         machine = Machine(self._context, self._peer, self._identity, self._schedule)
         self._machine = machine
         machine.on_partial, machine.on_transaction = self._on_partial, self._memory.add_transaction
@@ -324,6 +325,7 @@ class Connection(asyncio.Protocol):
         assert machine is not None
         self._schedule()
         if machine.is_open and not self._is_late_over:
+            assert self._identity is not None
             self._is_late_over = self._share.is_known = True
             self._services.auth.let_in(self, self._identity, machine.vhost.name)
             self._late.cancel()
@@ -404,7 +406,8 @@ class Connection(asyncio.Protocol):
         return 0 if self._is_lost else self._transport.get_write_buffer_size()
 
     def who(self) -> str:
-        return f"'{self._identity.name}' at {self._peer.host}"
+        name = "" if self._identity is None else self._identity.name
+        return f"'{name}' at {self._peer.host}"
 
     def relieve(self, reason: str) -> None:
         if self._machine is not None and not self._is_lost:
