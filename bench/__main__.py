@@ -1,4 +1,5 @@
-"""`python -m bench`: scenarios side by side with other brokers, profiles, and the guard for CI."""
+"""The command line of the bench: `python -m bench` runs scenarios side by side with other brokers,
+profiles, and the guard for CI."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def list_scenarios(arguments: argparse.Namespace) -> int:
 
 
 def chosen(names: list[str]) -> list[Scenario]:
-    """Scenarios by name or by the words that names begin with, in the table's order."""
+    """Chooses scenarios by name or by the words that names begin with, in the table's order."""
 
     def is_meant(name: str, by: str) -> bool:
         return f"{name}-".startswith(f"{by}-")
@@ -101,7 +102,7 @@ def chosen(names: list[str]) -> list[Scenario]:
 
 
 def beside(scenario: Scenario, names: list[str]) -> Scenario:
-    """The same with fewer peers."""
+    """Limits a scenario to the named peers. Raises LoadFailed for a broker that nobody knows."""
     unknown = set(names) - BROKER_NAMES
     if unknown:
         known = ", ".join(sorted(BROKER_NAMES))

@@ -1,4 +1,4 @@
-"""AMQP 0.9.1 as the load speaks it: confirms on, fixed-length frames, acks for many at once."""
+"""The load over AMQP 0.9.1: confirms on, fixed-length frames, acks for many at once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Link:
         return self.expect(*answer)
 
     def expect(self, class_id: int, method_id: int) -> bytes:
-        """The arguments of the method that must come now."""
+        """Reads the arguments of the method that must come now."""
         _kind, _channel, size = struct.unpack("!BHI", read_exactly(self.sock, 7))
         payload = read_exactly(self.sock, size + 1)[:-1]
         came = struct.unpack("!HH", payload[:4])
@@ -99,7 +99,7 @@ def _long(data: bytes) -> bytes:
 
 
 def queue_names(spec: Spec) -> list[str]:
-    """All of one length, so that frames are."""
+    """Names the queues of a run, all of one length, so that frames are."""
     count = spec.publishers if spec.is_paired else spec.queues
     if count == 1:
         return [spec.queue] if spec.queue else []
@@ -108,7 +108,7 @@ def queue_names(spec: Spec) -> list[str]:
 
 @contextmanager
 def declared(spec: Spec) -> Iterator[None]:
-    """The queues of a run are there, empty, while it lasts."""
+    """Declares the queues of a run, empty, while it lasts."""
     names = queue_names(spec)
     if not names:
         yield
@@ -129,7 +129,7 @@ def declared(spec: Spec) -> Iterator[None]:
 
 @contextmanager
 def bystanders(port: int, count: int) -> Iterator[None]:
-    """Connections with a channel each that do nothing."""
+    """Holds connections with a channel each that do nothing."""
     links = [Link(port) for _ in range(count)]
     yield
     for link in links:
@@ -137,7 +137,7 @@ def bystanders(port: int, count: int) -> Iterator[None]:
 
 
 def publish_frames(spec: Spec, publisher: int, frame_max: int) -> Bytes:
-    """A ring of basic.publish with its header and body, to the default exchange."""
+    """Encodes a ring of basic.publish with its header and body, to the default exchange."""
     key = spec.source
     if spec.is_paired:
         key = queue_names(spec)[publisher]
@@ -187,7 +187,8 @@ class Publisher(Sender):
 
 
 class Consumer(Receiver):
-    """Learns from the first delivery how long all are; one that differs is learned anew."""
+    """A consumer that learns from the first delivery how long all are; one that differs is learned
+    anew."""
 
     _length = 0
     _payload_at = 0
@@ -213,7 +214,7 @@ class Consumer(Receiver):
         return at
 
     def _run_of(self, data: Bytes, at: int) -> Bytes:
-        """The whole deliveries of the known shape that stand here one after the other."""
+        """Returns the whole deliveries of the known shape that stand here one after the other."""
         count = (len(data) - at) // self._length
         rows = data[at : at + count * self._length].reshape(count, self._length)
         fits = (rows[:, 0] == METHOD) & (rows[:, 8] == 60) & (rows[:, 10] == 60)
@@ -222,7 +223,7 @@ class Consumer(Receiver):
         return rows[: others[0]] if len(others) else rows
 
     def _learn(self, data: bytes, at: int) -> bool:
-        """The shape of the delivery that begins here; False while it is not all there."""
+        """Learns the shape of the delivery that begins here; False while it is not all there."""
         position, body_bytes = at, -1
         payload_at = 0
         while body_bytes:

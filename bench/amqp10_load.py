@@ -1,4 +1,4 @@
-"""AMQP 1.0 as the load speaks it: transfers encoded beforehand, unsettled both ways.
+"""The load over AMQP 1.0: transfers encoded beforehand, unsettled both ways.
 
 One session and one link a connection; each message fits in one frame. Frames that come in are
 hopped over by their length, and only the cold ones are decoded.
@@ -53,7 +53,8 @@ def frame(body: bytes, kind: int = 0) -> bytes:
 
 
 def decode(data: bytes, at: int) -> tuple[Value, int]:
-    """A value and where the next begins. Maps and arrays are passed over as None."""
+    """Decodes a value, and returns it with where the next begins. Maps and arrays are passed over
+    as None."""
     code = data[at]
     at += 1
     if code == 0:
@@ -82,7 +83,7 @@ def decode(data: bytes, at: int) -> tuple[Value, int]:
 
 
 def fields_of(body: bytes) -> tuple[int, list[Value]]:
-    """A performative's code and its fields."""
+    """Decodes a performative's code and its fields."""
     value, _end = decode(body, 0)
     code, fields = cast(tuple[int, list[Value]], value)
     return code, fields
@@ -156,7 +157,7 @@ class Link:
 
 
 def transfers(spec: Spec) -> tuple[Bytes, int]:
-    """A ring of transfer frames, and where their delivery-ids stand."""
+    """Encodes a ring of transfer frames, and finds where their delivery-ids stand."""
     before = [uint(0)]  # handle
     settled = TRUE if spec.is_settled else FALSE
     after = [b"\xa0\x04\x00\x00\x00\x00", uint(0), settled, FALSE]  # tag, format, settled, more
@@ -175,7 +176,8 @@ def transfers(spec: Spec) -> tuple[Bytes, int]:
 
 
 class Publisher(Sender):
-    """Delivery-ids go on where the ring begins anew, so they are set when a row is sent."""
+    """A publisher whose delivery-ids go on where the ring begins anew, so they are set when a row
+    is sent."""
 
     def __init__(self, flow: Flow, sock: socket.socket, window: int) -> None:
         self._rows, self._id_at = transfers(flow.spec)
@@ -271,7 +273,7 @@ class Consumer(Receiver):
 
 
 def flow_frame(spec: Spec, next_incoming: int, received: int) -> bytes:
-    """Credit for a prefetch's worth of messages from here on."""
+    """Encodes a flow: credit for a prefetch's worth of messages from here on."""
     incoming = uint((next_incoming + received) % 2**32)
     session = [incoming, uint(WINDOW), uint(0), uint(WINDOW)]
     return frame(described(FLOW, *session, uint(0), uint(received), uint(spec.prefetch)))

@@ -1,4 +1,5 @@
-"""A bare MQTT loop: `python -m bench.bare PORT`. What plain asyncio.Protocol can do, and no more.
+"""A bare MQTT loop: `python -m bench.bare PORT` shows what plain asyncio.Protocol can do, and no
+more.
 
 No sessions, no checks, no store: it splits packets, acknowledges and passes on. A gateway that does
 all of that is held against it, so a slower machine moves both.
@@ -63,7 +64,7 @@ class Loop(asyncio.Protocol):
             subscriber.write(data)
 
     def _numbered(self, packet: bytes, answers: list[bytes]) -> bytes:
-        """The packet with an id of ours, and its PUBACK among the answers."""
+        """Gives the packet an id of ours, and adds its PUBACK to the answers."""
         start = 2 if packet[1] < 0x80 else 3
         at = start + 2 + (packet[start] << 8 | packet[start + 1])
         answers.append(b"\x40\x02" + packet[at : at + 2])

@@ -44,15 +44,15 @@ class Broker:
     amqp_port: int | None = None
 
     def cpu_seconds(self) -> float:
-        """Of the broker and all below it, without PostgreSQL."""
+        """Returns the CPU time of the broker and its children, without PostgreSQL."""
         return cpu_seconds(self.pid, children=True) - self.postgres_cpu_seconds()
 
     def postgres_cpu_seconds(self) -> float:
-        """Of the PostgreSQL below it; 0 for a broker that has none."""
+        """Returns the CPU time of the PostgreSQL below the broker; 0 for one that has none."""
         return sum(cpu_seconds(pid, children=True) for pid in self._postgres())
 
     def resident_bytes(self) -> int:
-        """Of the broker and all below it, without PostgreSQL."""
+        """Returns the memory of the broker and its children, without PostgreSQL."""
         theirs = {pid for top in self._postgres() for pid in tree_of(top)}
         return sum(proportional_bytes(pid) for pid in tree_of(self.pid) if pid not in theirs)
 
@@ -60,7 +60,7 @@ class Broker:
         return sum(proportional_bytes(pid) for top in self._postgres() for pid in tree_of(top))
 
     def _postgres(self) -> list[int]:
-        """The postmasters below the broker."""
+        """Finds the postmasters below the broker."""
         found = [pid for pid in tree_of(self.pid) if name_of(pid) == "postgres"]
         below = {pid for top in found for pid in tree_of(top) if pid != top}
         return [pid for pid in found if pid not in below]
@@ -82,7 +82,7 @@ def howdah(folder: Path) -> Iterator[Broker]:
 
 @contextmanager
 def running_howdah(folder: Path, ports: Mapping[str, int]) -> Iterator[int]:
-    """A gateway with these listeners alone, by the process's number."""
+    """Runs a gateway with these listeners alone, and yields the process's number."""
     lines = [f"data_dir: {folder / 'data'}", "listeners:"]
     for name in ("mqtt", "mqtt_ws", "amqp", "management"):
         place = f"{{host: 127.0.0.1, port: {ports[name]}}}" if name in ports else "null"
@@ -175,7 +175,7 @@ BROKERS: Final = {
 
 
 def _own_version() -> str:
-    """The package's version and the commit it was run from, where that is known."""
+    """Returns the package's version and the commit it was run from, where that is known."""
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
     return f"{version('howdah')} ({commit})" if commit else version("howdah")
@@ -225,7 +225,7 @@ def _running(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to it, and to its group if that is not enough."""
+    """Sends SIGTERM to the process, and ends its group if that is not enough."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(20)

@@ -1,4 +1,5 @@
-"""`python -m bench.canary`: how long a good client waits beside others that send all they can.
+"""`python -m bench.canary`: measures how long a good client waits beside others that send all they
+can.
 
 One gateway, some dozens of connections of one kind that flood it, and a canary: an MQTT client that
 publishes to itself and takes the time. For each attack: round trips, their median, the 99th
@@ -66,7 +67,7 @@ def publish_packet(topic: str, payload: bytes) -> bytes:
 
 
 def opened_091() -> bytes:
-    """A whole handshake, without waiting for any answer of it."""
+    """Encodes a whole 0.9.1 handshake, without waiting for any answer of it."""
     return (
         PROTOCOL_HEADER
         + method_frame(0, ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))
@@ -186,7 +187,7 @@ def attack(name: str, port: int, count: int, seconds: float) -> None:
 
 
 async def round_trips(port: int, seconds: float) -> list[float]:
-    """In seconds, of a client that publishes to itself."""
+    """Measures round trips, in seconds, of a client that publishes to itself."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(connect_packet("canary"))
@@ -208,7 +209,7 @@ async def round_trips(port: int, seconds: float) -> list[float]:
 
 
 def beside(name: str, ports: dict[str, int], count: int, seconds: float) -> list[float]:
-    """The canary's round trips while an attack goes on."""
+    """Measures the canary's round trips while an attack goes on."""
     if name == "nobody":
         return asyncio.run(round_trips(ports["mqtt"], seconds))
     port = ports[ATTACKS[name][0]]
@@ -222,7 +223,7 @@ def beside(name: str, ports: dict[str, int], count: int, seconds: float) -> list
 
 
 def show(name: str, found: list[float]) -> bool:
-    """One line; whether the goals are met."""
+    """Prints one line; returns True if the goals are met."""
     middle, p99, longest = found[len(found) // 2], found[len(found) * 99 // 100], found[-1]
     is_met = p99 < P99_SECONDS and longest < MOST_SECONDS
     words = "met" if is_met else "MISSED"

@@ -1,8 +1,9 @@
-"""`python -m bench.churn`: is the gateway's memory level over thousands of connections?
+"""`python -m bench.churn`: measures if the gateway's memory stays level over thousands of
+connections.
 
 One gateway; connections of each protocol come, publish, consume and go, orderly or cut off in the
-middle. Tells its resident memory after each tenth, and fails if it has grown over the second
-half by more than a bound for each connection.
+middle. Tells its resident memory after each tenth, and fails if it has grown over the second half
+by more than a bound for each connection.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def closed_091() -> bytes:
 
 
 def busy_091(number: int) -> bytes:
-    """Publishes ten thousand messages to itself, and closes behind them."""
+    """Encodes a client that publishes ten thousand messages to itself, and closes behind them."""
     name = f"busy{number % AT_ONCE}"
     return (
         opened_091()
@@ -122,7 +123,7 @@ LIVES: Final[dict[str, tuple[str, tuple[Life, ...]]]] = {
 
 
 async def live(port: int, said: bytes, *, is_cut: bool) -> None:
-    """One connection, up to the end of what the gateway has to say, or cut off."""
+    """Runs one connection up to the end of what the gateway has to say, or cuts it off."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(said)

@@ -1,4 +1,4 @@
-"""How fast the export is, beside a bare Spark JDBC read of the same rows in the same run.
+"""Measures the speed of the export, beside a bare Spark JDBC read of the same rows in the same run.
 
     python -m bench.etl --messages 1000000 --url postgresql://...
 
@@ -53,7 +53,7 @@ _INSERT: Final = """
 
 
 async def fill(url: str, messages: int, name: str = QUEUE) -> int:
-    """A stream of so many messages; its queue id."""
+    """Makes a stream of so many messages, and returns its queue id."""
     await migration.upgrade(url)
     connection = await asyncpg.connect(url)
     try:
@@ -72,7 +72,7 @@ async def fill(url: str, messages: int, name: str = QUEUE) -> int:
 
 
 def bare_read(spark: SparkSession, url: str, queue: int, messages: int, parts: int) -> None:
-    """What Spark alone does: every column, equal ranges, thrown away."""
+    """Reads the queue by Spark alone: every column, equal ranges, thrown away."""
     cuts = [messages * i // parts for i in range(parts + 1)]
     predicates = [
         f'queue_id = {queue} AND "offset" >= {low} AND "offset" < {high}'
@@ -110,7 +110,7 @@ class Stopwatch:
 
 
 def measure(url: str, messages: int, rounds: int, servers: list[int]) -> dict[str, list[Run]]:
-    """Reads and exports in turns, after one of each to warm up."""
+    """Measures reads and exports in turns, after one of each to warm up."""
     queue = asyncio.run(fill(url, messages))
     spark = local_session("howdah bench", cores=2)
     jvm: Any = spark._jvm

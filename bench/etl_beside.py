@@ -1,4 +1,4 @@
-"""What a long export costs the gateway: its durable throughput with and without one, in turns.
+"""Measures what a long export costs the gateway: durable throughput with and without one, in turns.
 
     python -m bench.etl_beside --rounds 5 --seconds 5
 
@@ -93,7 +93,7 @@ class Reader:
             shutil.rmtree(target, ignore_errors=True)
 
     def start(self) -> None:
-        """Returns when rows flow."""
+        """Starts the exports; returns when rows flow."""
         self._is_over.clear()
         self._spans.clear()
         self._error = ""
@@ -123,7 +123,7 @@ class Reader:
                 self._error = f"{type(error).__name__}: {error}"
 
     def _watch(self) -> None:
-        """A span is a time in which tasks, and so their queries, run without a pause."""
+        """Records spans: times in which tasks, and so their queries, run without a pause."""
         tracker, was_reading = self._spark.sparkContext.statusTracker(), False
         while not self._is_over.is_set():
             now, is_reading = time.time(), False
@@ -189,7 +189,8 @@ class Job:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Rows flow to it while the block lasts, or the block is an error."""
+        """Keeps rows flowing to the job while the block lasts; raises an error where they did
+        not."""
         self.say("go")
         began = time.time()
         yield
@@ -207,7 +208,7 @@ class Job:
 
 
 def overlap(spans: list[Span], window: Span) -> float:
-    """The share of the window that the spans cover."""
+    """Returns the share of the window that the spans cover."""
     low, high = window
     covered = sum(max(0.0, min(end, high) - max(start, low)) for start, end in spans)
     return covered / (high - low)
@@ -235,7 +236,7 @@ def running_job(url: str, kind: Kind) -> Iterator[Job]:
 
 
 def filled(data: Path, messages: int) -> None:
-    """Streams to read, made before the gateway starts."""
+    """Makes streams to read, before the gateway starts."""
     with EmbeddedPostgres(data) as server:
         asyncio.run(fill(server.url, messages))
         asyncio.run(fill(server.url, _WARM_MESSAGES, _WARM))
@@ -250,7 +251,7 @@ def database_url(data: Path) -> str:
 def measure(
     kinds: list[Kind], rounds: int, seconds: float, messages: int
 ) -> dict[str, list[Sample]]:
-    """Samples without a reader and with each, in turns; another one begins in each round."""
+    """Measures without a reader and with each, in turns; another one begins in each round."""
     spec = replace(SCENARIO.spec, seconds=seconds)
     found: dict[str, list[Sample]] = {ALONE: [], **{kind.name: [] for kind in kinds}}
     with tempfile.TemporaryDirectory(prefix="howdah-bench-") as name, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`python -m bench.fan_out`: one topic with many subscribers, in both fan-out modes.
+"""`python -m bench.fan_out`: measures one topic with many subscribers, in both fan-out modes.
 
 For each mode a gateway of its own. Tells how long the handshake of a QoS 2 and of a QoS 1 publish
 takes while its fan-out goes on, how many deliveries a second the subscribers get when a publisher
@@ -34,7 +34,7 @@ MOST_SECONDS: Final = 20.0  # for what is on its way to arrive
 
 
 def connect(port: int, name: str) -> socket.socket:
-    """A 3.1.1 client that is let in."""
+    """Connects a 3.1.1 client."""
     client = socket.create_connection(("127.0.0.1", port), 10)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     body = b"\x00\x04MQTT\x04\x02\x00\x00" + len(name).to_bytes(2, "big") + name.encode()
@@ -65,7 +65,8 @@ FRAME: Final = len(publish(TOPIC, 0))
 
 
 def listen(port: int, count: int) -> None:
-    """The subscribers, in a process of their own: answers each line with the bytes that came."""
+    """Runs the subscribers, in a process of their own: answers each line with the bytes that
+    came."""
     clients = [connect(port, f"listener-{i}") for i in range(count)]
     for client in clients:
         subscribe(client, TOPIC)
@@ -88,7 +89,7 @@ def listen(port: int, count: int) -> None:
 
 
 class Listeners:
-    """The process of subscribers."""
+    """The process of subscribers, seen from the publisher."""
 
     def __init__(self, port: int, count: int) -> None:
         command = [sys.executable, "-m", "bench.fan_out", "--listen", str(port), str(count)]
@@ -102,7 +103,7 @@ class Listeners:
         return self._process.stdout.readline().decode().strip()
 
     def received(self) -> int:
-        """Messages, of all subscribers together."""
+        """Asks how many messages all subscribers together have got."""
         assert self._process.stdin is not None
         self._process.stdin.write(b".")
         return int(self._line()) // FRAME
@@ -120,7 +121,7 @@ class Listeners:
 
 
 def handshakes(client: socket.socket, qos: int) -> list[float]:
-    """Milliseconds from PUBLISH to PUBCOMP or PUBACK, one after the other."""
+    """Measures milliseconds from PUBLISH to PUBCOMP or PUBACK, one after the other."""
     took = []
     for i in range(1, HANDSHAKES + 1):
         begun = time.perf_counter()
@@ -136,7 +137,7 @@ def handshakes(client: socket.socket, qos: int) -> list[float]:
 
 
 def flood(client: socket.socket, seconds: float) -> int:
-    """Publishes at QoS 1 as fast as it is answered; how many."""
+    """Publishes at QoS 1 as fast as it is answered, and returns how many."""
     sent = answered = 0
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -154,7 +155,7 @@ def flood(client: socket.socket, seconds: float) -> int:
 
 @contextmanager
 def bystander(port: int, took: list[float]) -> Iterator[None]:
-    """A client that publishes to itself all the while, 100 times a second."""
+    """Runs a client that publishes to itself all the while, 100 times a second."""
     over = threading.Event()
     topic = b"bench/bystander"
     frame = publish(topic, 0)

@@ -1,4 +1,5 @@
-"""`python -m bench.flatness SCENARIO`: is the gateway's memory level over a million messages?
+"""`python -m bench.flatness SCENARIO`: measures if the gateway's memory stays level over a million
+messages.
 
 One gateway, one load after the other, until so many have passed. Tells its memory after each tenth.
 """

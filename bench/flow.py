@@ -1,4 +1,4 @@
-"""One run of load: who sends, who receives, how far ahead, how long, and what came of it.
+"""Runs one load: senders, receivers, how far ahead, how long, and the figures of it.
 
 Knows no protocol. Messages carry numbers, so that what arrives can be held to be complete and in
 order; frames are encoded before the clock starts, as a ring that is sent again and again. Where a
@@ -32,7 +32,7 @@ PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a load process does; the fields that its protocols do not have are left alone."""
+    """The settings of a load process; a protocol ignores fields that it does not have."""
 
     publish: str = "mqtt"
     consume: str = "mqtt"
@@ -62,11 +62,11 @@ class Spec:
 
     @property
     def streams(self) -> int:
-        """How many numberings there are: one for each queue or publisher."""
+        """The number of numberings: one for each queue or publisher."""
         return max(self.queues, self.publishers)
 
     def ring(self, frame_bytes: int) -> int:
-        """How many messages are encoded: a multiple of the queues."""
+        """Returns how many messages are encoded: a multiple of the queues."""
         count = min(RING, max(RING_BYTES // frame_bytes, 16))
         return max(count // self.queues, 1) * self.queues
 
@@ -77,14 +77,15 @@ class Spec:
 
 
 class Check:
-    """Holds what arrives to be complete and in order, stream by stream."""
+    """Checks that what arrives is complete and in order, stream by stream."""
 
     def __init__(self, streams: int, modulus: int) -> None:
         self._next = np.zeros(streams, np.int64)
         self._modulus = modulus
 
     def take(self, heads: Bytes) -> None:
-        """Rows of HEAD bytes, as they arrived. Ends the process where something is missing."""
+        """Takes rows of HEAD bytes, as they arrived. Ends the process where something is
+        missing."""
         pairs = np.ascontiguousarray(heads).view(">u4").astype(np.int64).reshape(-1, 2)
         streams, numbers = pairs[:, 0], pairs[:, 1]
         order = np.argsort(streams, kind="stable")
@@ -110,7 +111,7 @@ class Disorder(Exception):
 
 
 def heads(spec: Spec, publisher: int, ring: int) -> Bytes:
-    """What each message of a publisher's ring begins with: its stream and its number."""
+    """Encodes the begin of each message of a publisher's ring: its stream and its number."""
     index = np.arange(ring)
     pairs = np.empty((ring, 2), ">u4")
     pairs[:, 0] = index % spec.queues if spec.queues > 1 else publisher
@@ -146,7 +147,7 @@ class Client(asyncio.Protocol):
         self.flow.on_progress()
 
     def take(self, data: bytes) -> int:
-        """Uses what is whole of the data; how many bytes that was."""
+        """Uses the whole frames of the data, and returns how many bytes they were."""
         raise TypeError("a client says what it does with its data")
 
 
@@ -193,10 +194,8 @@ class Receiver(Client):
 
 
 class Lateness:
-    """How long after it was due each message of one client came; nothing without a rate.
-
-    Pairs take turns: the first message of each is due, then the second of each.
-    """
+    """Records how long after it was due each message of one client came; nothing without a rate.
+    Pairs take turns: the first message of each is due, then the second of each."""
 
     def __init__(self, spec: Spec, number: int) -> None:
         self._rate = spec.rate
@@ -213,7 +212,7 @@ class Lateness:
 
 
 def percentiles(times: list[Lateness]) -> list[float]:
-    """In seconds, for PERCENTILES."""
+    """Returns the PERCENTILES of lateness, in seconds."""
     late = [part for each in times for part in each.late]
     if not late:
         return []
@@ -243,7 +242,7 @@ class Flow:
             await loop.create_connection(lambda each=client: each, sock=client.sock)  # type: ignore[misc]
 
     async def run(self) -> float:
-        """Seconds that it took."""
+        """Runs the load, and returns the seconds that it took."""
         started = self._started = time.perf_counter()
         for each in [*self.delivery_times, *self.confirm_times, *self.send_times]:
             each.started = started
@@ -274,13 +273,14 @@ class Flow:
             self._done.set_result(None)
 
     def _received(self) -> int:
-        """By all together where each has a queue of its own; else by the slowest."""
+        """Counts messages received: by all together where each has a queue of its own; else by the
+        slowest."""
         counts = [receiver.received for receiver in self.receivers]
         return sum(counts) if self.spec.is_paired else min(counts, default=0)
 
     def deliveries(self) -> int:
-        """Of messages that nobody receives or answers for, those that the peer has made room
-        after."""
+        """Counts deliveries; where nobody receives or confirms messages, those that the peer has
+        made room after."""
         if self.spec.is_settled:
             return sum(sender.confirmed for sender in self.senders)
         return sum(receiver.received for receiver in self.receivers)
@@ -289,7 +289,7 @@ class Flow:
         return not self.needs_confirms or sum(each.confirmed for each in self.senders) >= sent
 
     def _fill(self, sent: int, received: int) -> None:
-        """Whoever has room sends on, in bursts."""
+        """Lets each sender that has room send on, in bursts."""
         spec, burst = self.spec, self._burst
         share = spec.outstanding // spec.publishers
         for sender in self.senders:
@@ -321,7 +321,8 @@ class Flow:
         sender.send(count)
 
     def _start_clock(self) -> None:
-        """A thread's sleep is finer than the event loop's timer."""
+        """Starts a thread that wakes the loop on time: its sleep is finer than the event loop's
+        timer."""
         loop = asyncio.get_running_loop()
         tick = max(TICK, 1 / self.spec.rate)
 

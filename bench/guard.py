@@ -1,4 +1,4 @@
-"""The regression guard: three scenarios against a bare asyncio loop in the same run.
+"""The regression guard: holds three scenarios against a bare asyncio loop in the same run.
 
 The margins are wide: between a ninth and a quarter of what was measured when they were set. A busy
 machine passes; a change that costs a multiple does not.
@@ -51,7 +51,8 @@ class Finding:
 
 
 def shares(pairs: dict[Floor, list[tuple[float, float]]]) -> list[Finding]:
-    """From the messages/s of Howdah and of the bare loop, round by round, the median share."""
+    """Computes the median share from the messages/s of Howdah and of the bare loop, round by
+    round."""
     return [
         Finding(floor, median(own / base for own, base in rounds))
         for floor, rounds in pairs.items()
@@ -59,7 +60,8 @@ def shares(pairs: dict[Floor, list[tuple[float, float]]]) -> list[Finding]:
 
 
 def run() -> list[Finding]:
-    """In turn and close together, so that what else the machine does meets both."""
+    """Runs the guard: Howdah and the bare loop in turn and close together, so that what else the
+    machine does meets both."""
     pairs: dict[Floor, list[tuple[float, float]]] = {floor: [] for floor in FLOORS}
     with Stage() as stage:
         for _ in range(ROUNDS):

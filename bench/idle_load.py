@@ -1,4 +1,4 @@
-"""Connections that do nothing: `python -m bench.idle_load PROTOCOL PORT COUNT [QUEUES]`.
+"""Opens connections that do nothing: `python -m bench.idle_load PROTOCOL PORT COUNT [QUEUES]`.
 
 PROTOCOL is mqtt or amqp091; over the latter, each has a channel, and QUEUES durable queues are
 declared before. Prints `ready` when all are there, and holds them until its input ends.

@@ -1,4 +1,5 @@
-"""Where a run was taken: processor, memory, system, and how long its disk takes to be sure."""
+"""Describes the machine of a run: processor, memory, system, and how long its disk takes to be
+sure."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def machine() -> dict[str, str]:
 
 
 def fsync_seconds() -> float:
-    """Median of a write of 8 KiB with fdatasync, where the brokers keep their files."""
+    """Measures the median of a write of 8 KiB with fdatasync, where the brokers keep their
+    files."""
     taken = []
     with tempfile.TemporaryFile() as file:
         for _ in range(FSYNCS):

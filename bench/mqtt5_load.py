@@ -1,5 +1,5 @@
-"""MQTT 5.0 as the load speaks it: with properties that another protocol has to be told, if asked
-for, and with deliveries that grow with their offset."""
+"""The load over MQTT 5.0: with properties that another protocol has to be told, if asked for, and
+with deliveries that grow with their offset."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def subscribe_packet(topic: str, qos: int) -> bytes:
 
 
 def read_packet(sock: socket.socket) -> tuple[int, bytes]:
-    """Its first byte, and what comes behind its length."""
+    """Reads a packet: its first byte, and what comes behind its length."""
     start = read_exactly(sock, 2)
     while start[-1] & 0x80:
         start += read_exactly(sock, 1)
@@ -70,7 +70,7 @@ def read_packet(sock: socket.socket) -> tuple[int, bytes]:
 
 
 def receive_maximum_of(properties: bytes) -> int:
-    """What a CONNACK says of it, in properties that begin with their length."""
+    """Finds the receive maximum in the properties of a CONNACK, which begin with their length."""
     end, at = properties[0] + 1, 1
     while at < end:
         number = properties[at]
@@ -86,7 +86,7 @@ def receive_maximum_of(properties: bytes) -> int:
 
 
 def dial(port: int, client_id: str, receive_maximum: int) -> tuple[socket.socket, int]:
-    """A connection with its CONNACK, and the receive maximum of the broker."""
+    """Connects, and returns the socket with the receive maximum of the broker."""
     sock = connect(port)
     sock.sendall(connect_packet(client_id, receive_maximum))
     kind, rest = read_packet(sock)
@@ -96,7 +96,7 @@ def dial(port: int, client_id: str, receive_maximum: int) -> tuple[socket.socket
 
 
 def publish_frames(spec: Spec, publisher: int) -> Bytes:
-    """A ring of PUBLISH packets."""
+    """Encodes a ring of PUBLISH packets."""
     opening = text(spec.source)
     properties = varint(len(PROPERTIES)) + PROPERTIES if spec.properties else b"\0"
     remaining = len(opening) + 2 + len(properties) + spec.payload
@@ -114,7 +114,7 @@ def publish_frames(spec: Spec, publisher: int) -> Bytes:
 
 
 class Publisher5(Publisher):
-    """Keeps to the receive maximum of the broker."""
+    """A publisher that keeps to the receive maximum of the broker."""
 
     def send(self, count: int) -> None:
         self.room -= count
@@ -126,7 +126,8 @@ class Publisher5(Publisher):
 
 
 class Subscriber5(Receiver):
-    """Packets of one length stand together: a length lasts until an offset has a digit more."""
+    """A subscriber to whom packets of one length stand together: a length lasts until an offset has
+    a digit more."""
 
     def take(self, data: bytes) -> int:
         at = 0

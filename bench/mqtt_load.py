@@ -1,4 +1,4 @@
-"""MQTT 3.1.1 as the load speaks it: frames of one length, read as matrices with a row a message."""
+"""The load over MQTT 3.1.1: frames of one length, read as matrices with a row a message."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def subscribe_packet(topic: str, qos: int) -> bytes:
 
 
 def dial(port: int, client_id: str) -> socket.socket:
-    """A connection with its CONNACK."""
+    """Connects, and waits for the CONNACK."""
     sock = connect(port)
     sock.sendall(connect_packet(client_id))
     answer = read_exactly(sock, 4)
@@ -55,7 +55,7 @@ def dial(port: int, client_id: str) -> socket.socket:
 
 
 def publish_frames(spec: Spec, publisher: int) -> Bytes:
-    """A ring of PUBLISH packets."""
+    """Encodes a ring of PUBLISH packets."""
     topic = f"{spec.source}/000".encode() if spec.topics > 1 else spec.source.encode()
     remaining = 2 + len(topic) + (2 if spec.qos else 0) + spec.payload
     head = bytes([PUBLISH | spec.qos << 1]) + varint(remaining)
@@ -76,7 +76,7 @@ def publish_frames(spec: Spec, publisher: int) -> Bytes:
 
 
 def acks(kind: int, ids: Bytes) -> bytes:
-    """One acknowledgement of a kind for each packet id."""
+    """Encodes one acknowledgement of a kind for each packet id."""
     rows = np.empty((len(ids), ACK_LENGTH), np.uint8)
     rows[:, 0] = kind
     rows[:, 1] = 2
@@ -99,7 +99,7 @@ class Publisher(Sender):
 
 
 class Subscriber(Receiver):
-    """Learns from the first PUBLISH how long all of them are."""
+    """A subscriber that learns from the first PUBLISH how long all of them are."""
 
     _length = 0
 
@@ -114,7 +114,7 @@ class Subscriber(Receiver):
         return at
 
     def _take_run(self, data: bytes, whole: Bytes, at: int) -> int:
-        """The packets of one kind that begin here; how many bytes they are."""
+        """Takes the packets of one kind that begin here, and returns how many bytes they are."""
         if data[at] & 0xF0 == PUBLISH:
             self._length = self._length or packet_length(data, at)
             rows = run_of(whole, at, self._length, PUBLISH)
@@ -135,7 +135,7 @@ class Subscriber(Receiver):
 
 
 def packet_length(data: bytes, at: int) -> int:
-    """Of the packet that begins here; 0 while that is not known."""
+    """Returns the length of the packet that begins here; 0 while that is not known."""
     remaining = 0
     for index in range(at + 1, min(at + 5, len(data))):
         remaining |= (data[index] & 0x7F) << 7 * (index - at - 1)
@@ -145,7 +145,8 @@ def packet_length(data: bytes, at: int) -> int:
 
 
 def run_of(data: Bytes, at: int, length: int, kind: int) -> Bytes:
-    """The whole packets of one kind and length that stand here one after the other, as rows."""
+    """Returns the whole packets of one kind and length that stand here one after the other, as
+    rows."""
     count = (len(data) - at) // length if length else 0
     rows = data[at : at + count * length].reshape(count, length or 1)
     others = np.flatnonzero(rows[:, 0] & 0xF0 != kind)

@@ -1,4 +1,5 @@
-"""Results as one self-contained HTML page: inline SVG and CSS, nothing loaded from anywhere."""
+"""Renders results as one self-contained HTML page: inline SVG and CSS, nothing loaded from
+anywhere."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def bar(row: int, name: str, share: float, value: str, kind: str) -> list[str]:
 
 
 def bars(results: Results, scenario: str) -> str:
-    """A bar for each broker, with the range of its rounds."""
+    """Draws a bar for each broker, with the range of its rounds."""
 
     def read(sample: Sample) -> float:
         return sample.connection_bytes or sample.per_second
@@ -122,7 +123,7 @@ def bars(results: Results, scenario: str) -> str:
 
 
 def ratio_plot(results: Results) -> str:
-    """On a logarithmic scale from a tenth to a hundred; the dashed line is par."""
+    """Draws ratios on a logarithmic scale from a tenth to a hundred; the dashed line is par."""
     body: list[str] = []
     row = 0
     for name in results.titles:
@@ -140,7 +141,7 @@ def ratio_plot(results: Results) -> str:
 
 
 def latency_plot(rows: Sequence[tuple[str, ...]]) -> str:
-    """p50 to p99.9 as a line and p99 as a dot, on a logarithmic scale from 0.1 ms to 10 s."""
+    """Draws p50 to p99.9 as a line and p99 as a dot, on a logarithmic scale from 0.1 ms to 10 s."""
 
     def x(milliseconds: str) -> float:
         return LEFT + WIDTH * (min(max(log10(max(float(milliseconds), 0.1)), -1), 4) + 1) / 5

@@ -1,4 +1,4 @@
-"""The other brokers: how each is found, and installed where it is missing.
+"""Finds the other brokers, and installs those that are missing.
 
 Debian's packages come by apt-get when we are root. Python's go into an environment of their own
 under .cache, so that the gateway's stays as it is locked.
@@ -23,7 +23,7 @@ class Missing(Exception):
 
 
 def debian_program(name: str, package: str, *more: Path) -> str:
-    """The path of a program, its package installed if need be. Raises Missing."""
+    """Returns the path of a program, its package installed if need be. Raises Missing."""
     found = _find(name, *more)
     if found is None:
         _apt_install(package)
@@ -61,7 +61,7 @@ def debian_version(package: str) -> str:
 
 
 def python_peer(name: str) -> Path:
-    """The interpreter of the environment that has the package. Raises Missing."""
+    """Returns the interpreter of the environment that has the package. Raises Missing."""
     interpreter = ENVIRONMENT / "bin" / "python"
     if not interpreter.exists():
         _run([sys.executable, "-m", "venv", str(ENVIRONMENT)], name)

@@ -1,4 +1,5 @@
-"""pgqueuer's own calls, run by the interpreter that has it: URL install|append|consume TOTAL BATCH.
+"""Runs pgqueuer's own calls, by the interpreter that has it: URL install|append|consume TOTAL
+BATCH.
 
 Prints the seconds and the CPU seconds that it took once it was connected; it knows nothing else of
 the bench.

@@ -1,4 +1,4 @@
-"""What processes cost, as the kernel counts it: CPU time and resident memory, from /proc."""
+"""The cost of processes as the kernel counts it: CPU time and resident memory, from /proc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int, *, children: bool = False) -> float:
-    """User and system time of a process; with `children` of all below it, ended ones too."""
+    """Returns user and system time of a process; with `children` of all below it, ended ones
+    too."""
     fields = _stat(pid)
     ticks = int(fields[11]) + int(fields[12])
     if children:
@@ -36,7 +37,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def tree_of(pid: int) -> Iterator[int]:
-    """A process and all below it."""
+    """Yields a process and all below it."""
     yield pid
     try:
         children = children_of(pid)
@@ -59,7 +60,8 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Resident memory in which shared pages count once, not once for each process that has them."""
+    """Returns the resident memory in which shared pages count once, not once for each process that
+    has them."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
@@ -70,5 +72,5 @@ def proportional_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the name, which may hold anything."""
+    """Returns the fields of /proc/PID/stat behind the name, which may hold anything."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

@@ -1,4 +1,5 @@
-"""A scenario under py-spy: a flame graph of where the gateway's time goes, and the top of it."""
+"""Profiles a scenario by py-spy: a flame graph of where the gateway's time goes, and the top of
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ Stacks = Counter[tuple[str, ...]]
 
 
 def profile(scenario: Scenario, seconds: float, output: Path) -> str:
-    """Writes the flame graph; the functions that took most themselves, as text."""
+    """Writes the flame graph, and returns the functions that took most themselves, as text."""
     if scenario.kind not in (Kind.THROUGHPUT, Kind.LATENCY):
         raise LoadFailed(f"{scenario.name} runs no gateway; take a scenario with load")
     spy = Path(sys.executable).with_name("py-spy")
@@ -63,7 +64,7 @@ def profile(scenario: Scenario, seconds: float, output: Path) -> str:
 
 
 def read(raw: str) -> Stacks:
-    """py-spy's lines: frames with semicolons between them, a space, a count."""
+    """Parses py-spy's lines: frames with semicolons between them, a space, a count."""
     stacks: Stacks = Counter()
     for line in raw.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -74,7 +75,7 @@ def read(raw: str) -> Stacks:
 
 
 def top(stacks: Stacks) -> list[str]:
-    """Functions by the time that they took themselves, and with all that they called."""
+    """Lists functions by the time that they took themselves, and with all that they called."""
     own: Counter[str] = Counter()
     whole: Counter[str] = Counter()
     for stack, count in stacks.items():
@@ -92,7 +93,7 @@ def top(stacks: Stacks) -> list[str]:
 
 
 def flame_graph(stacks: Stacks, title: str) -> str:
-    """Callers below, callees above them; the wider, the more time. Titles tell the shares."""
+    """Draws callers below, callees above them; the wider, the more time. Titles tell the shares."""
     total = stacks.total() or 1
     depth = max((len(stack) for stack in stacks), default=0)
     height = (depth + 2) * ROW

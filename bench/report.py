@@ -1,4 +1,5 @@
-"""Results as text: a line for each measure while it runs, tables for the terminal and for Markdown.
+"""Renders results as text: a line for each measure while it runs, tables for the terminal and for
+Markdown.
 
 The ratio comes first; where Howdah is behind, the line says so.
 """
@@ -56,7 +57,7 @@ def figure_of(sample: Sample) -> str:
 
 
 def lines_of(results: Results, scenario: str) -> Iterator[Line]:
-    """One for each broker and variant."""
+    """Yields one line for each broker and variant."""
     for broker, variant in results.keys(scenario):
         samples = results.of(scenario, broker, variant)
         read = _connection if samples[0].connection_bytes else _speed
@@ -111,7 +112,7 @@ def _mib(value: float | None) -> str:
 
 
 def latency_rows(results: Results, scenario: str) -> Iterator[tuple[str, ...]]:
-    """Broker, what, rate, and the percentiles in milliseconds."""
+    """Yields broker, what, rate, and the percentiles in milliseconds."""
     for broker, variant in results.keys(scenario):
         samples = results.of(scenario, broker, variant)
         rate = results.median(scenario, broker, variant, lambda s: s.rate) or 0.0
@@ -143,7 +144,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Columns for a terminal."""
+    """Formats columns for a terminal."""
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     out = []
     for row in [headings, *rows]:

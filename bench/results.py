@@ -1,4 +1,4 @@
-"""What was measured: samples of scenarios, their medians and spread, and how goals read them.
+"""The results of a run: samples of scenarios, their medians and spread, and how goals read them.
 
 Plain data that goes to JSON and back; knows neither how it was measured nor how it is shown.
 """
@@ -18,7 +18,7 @@ HOWDAH: Final = "howdah"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One broker, once. What a scenario does not measure is left at its default."""
+    """The figures of one broker, once. What a scenario does not measure is left at its default."""
 
     scenario: str
     broker: str
@@ -91,7 +91,7 @@ class Results:
         ]
 
     def keys(self, scenario: str) -> list[tuple[str, str]]:
-        """Broker and variant of each line of a scenario, in the order they came up."""
+        """Lists broker and variant of each line of a scenario, in the order they came up."""
         return list(
             dict.fromkeys((s.broker, s.variant) for s in self.samples if s.scenario == scenario)
         )
@@ -111,7 +111,7 @@ class Results:
     def ratio(
         self, scenario: str, peer: str, read: Callable[[Sample], float], variant: str = ""
     ) -> float | None:
-        """Howdah's median to a peer's."""
+        """Returns Howdah's median to a peer's."""
         own = self.median(scenario, HOWDAH, variant, read)
         theirs = self.median(scenario, peer, variant, read)
         return own / theirs if own is not None and theirs else None
@@ -122,7 +122,7 @@ def all_cpu_us(sample: Sample) -> float:
 
 
 def merged(parts: list[Results]) -> Results:
-    """Several runs as one; of a scenario that was run again the later run counts."""
+    """Merges several runs; of a scenario that was run again the later run counts."""
     first, *others = parts
     whole = replace(first)
     for part in others:

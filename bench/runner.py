@@ -1,7 +1,7 @@
 """Runs scenarios: brokers started once and loaded in turn, round after round.
 
-Answers for who is measured when; what a load does is the load process's own business, what the
-figures mean is for results and report.
+Answers for which broker is measured when; what a load does is the load process's own business, what
+the figures mean is for results and report.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Stage:
         self._stack.close()
 
     def broker(self, name: str) -> Broker:
-        """Raises Missing."""
+        """Returns a broker, started if need be. Raises Missing."""
         if name not in self._running:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
             folder.chmod(0o755)
@@ -67,7 +67,7 @@ class Stage:
         return self._running[name]
 
     def note(self, broker: Broker) -> None:
-        """A broker that ran elsewhere belongs into the report, too."""
+        """Notes a broker that ran elsewhere for the report."""
         self._peers[broker.name] = Peer(broker.name, broker.version, broker.settings)
 
     def peers(self) -> list[Peer]:
@@ -75,7 +75,7 @@ class Stage:
 
 
 def run(scenarios: list[Scenario], options: Options, report: Report) -> Results:
-    """All scenarios, one after the other; within each the brokers take turns."""
+    """Runs all scenarios, one after the other; within each the brokers take turns."""
     results = Results(
         datetime.now(UTC).isoformat(timespec="seconds"),
         machine(),
@@ -110,7 +110,7 @@ def judge(scenarios: list[Scenario], results: Results) -> list[Verdict]:
 
 
 def _turn(brokers: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Another one begins in each round."""
+    """Rotates the brokers, so that another one begins in each round."""
     first = number % len(brokers)
     return brokers[first:] + brokers[:first]
 
@@ -157,7 +157,8 @@ def _latency(
 def _idle(
     stage: Stage, scenario: Scenario, broker: str, number: int, options: Options
 ) -> Iterator[Sample]:
-    """On a broker of its own: memory that was freed would be taken for memory not needed."""
+    """Measures idle connections on a broker of its own: memory that was freed would be taken for
+    memory not needed."""
     with Stage() as fresh:
         running = fresh.broker(broker)
         stage.note(running)
@@ -177,7 +178,8 @@ def _idle(
 
 
 def _resident_with(running: Broker, spec: Spec, wanted: int) -> int:
-    """A broker's memory while it holds that many connections, and the queues of the scenario."""
+    """Measures a broker's memory while it holds that many connections, and the queues of the
+    scenario."""
     port, queues = running.amqp_port, [str(spec.queues)]
     if spec.publish == "mqtt":
         port, queues = running.mqtt_port, []
@@ -215,7 +217,7 @@ def _tables(
 def _figures(
     scenario: Scenario, module: str, broker: str, number: int, options: Options
 ) -> Iterator[Sample]:
-    """What a module prints as JSON: a list of figures."""
+    """Runs a module that prints a list of figures as JSON, and yields them as samples."""
     what = scenario.name.removeprefix("store-") if module == "bench.store" else broker
     count = max(10_000, int(scenario.counts[0] * options.share))
     command = [sys.executable, "-m", module, what, "--messages", str(count), "--json"]
@@ -252,14 +254,14 @@ MEASURES: Final[dict[Kind, Measure]] = {
 
 
 def spec_for(scenario: Scenario, broker: str) -> Spec:
-    """The scenario's load in the broker's own words."""
+    """Makes the scenario's load in the broker's own words."""
     if scenario.elsewhere and broker != HOWDAH:
         return replace(scenario.spec, source=scenario.elsewhere, target=scenario.elsewhere)
     return scenario.spec
 
 
 def measured(broker: Broker, scenario: str, spec: Spec) -> Sample:
-    """One load on a broker that runs. Raises LoadFailed."""
+    """Runs one load on a broker that runs, and returns its figures. Raises LoadFailed."""
     spec = replace(spec, mqtt_port=broker.mqtt_port or 0, amqp_port=broker.amqp_port or 0)
     command = [sys.executable, "-m", "bench.load", json.dumps(asdict(spec))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -299,7 +301,7 @@ def measured(broker: Broker, scenario: str, spec: Spec) -> Sample:
 
 
 def _line(process: subprocess.Popen[str]) -> str:
-    """The load bounds itself in time: it prints, or it ends."""
+    """Reads one line of the load, which bounds itself in time: it prints, or it ends."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -318,7 +320,7 @@ def _last_line(errors: str) -> str:
 
 
 def load_text(scenario: Scenario) -> str:
-    """How a scenario is loaded, for whoever reads the report."""
+    """Describes how a scenario is loaded, for whoever reads the report."""
     spec = scenario.spec
     if scenario.kind in (Kind.STORE, Kind.TABLES):
         return f"{scenario.counts[0]:,} messages of 256 bytes"

@@ -1,4 +1,4 @@
-"""The scenarios as a table: what is loaded how, on which brokers, and which goal it is held to."""
+"""The table of scenarios: what is loaded how, on which brokers, and which goal it is held to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`value` is None where a run has not got what the goal compares."""
+    """A goal of a scenario; `value` is None where a run has not got what the goal compares."""
 
     text: str
     wanted: float

@@ -180,7 +180,8 @@ class Bench:
         return [replace(base, name="raw INSERT"), figure, cycle]
 
     async def _raw(self, total: int, batch: int) -> Figure:
-        """INSERT ... SELECT unnest into a leaf of the message table, one connection."""
+        """Measures INSERT ... SELECT unnest into a partition of the message table, by one
+        connection."""
         connection = await asyncpg.connect(self.url)
         segment = await connection.fetchval("SELECT howdah.create_segment(NULL)")
         statement = f"""
@@ -211,7 +212,7 @@ class Bench:
         return figure
 
     async def depth(self, total: int, deep: int) -> list[Figure]:
-        """Of an empty and of a deep queue."""
+        """Measures throughput and memory of an empty and of a deep queue."""
         async with self.manager() as vhost:
             await self._warm(vhost, deep + 2 * total)
             shallow_memory = resident_bytes()
@@ -251,8 +252,8 @@ class Bench:
         await reader.close()
 
     async def _warm(self, vhost: Vhost, total: int) -> None:
-        """As much as will be measured, so that no part of it pays for making the write-ahead log's
-        files: a server that has run for a while has them."""
+        """Sends as much as will be measured, so that no part of it pays for making the write-ahead
+        log's files: a server that has run for a while has them."""
         await cycle_of(vhost, total)
         connection = await asyncpg.connect(self.url)
         await connection.execute("CHECKPOINT")
@@ -270,7 +271,7 @@ class Bench:
             await connection.close()
 
     async def _segments(self) -> list[str]:
-        """Each with its state and its size."""
+        """Lists the segments, each with its state and its size."""
         connection = await asyncpg.connect(self.url)
         try:
             rows = await connection.fetch(
@@ -285,7 +286,7 @@ class Bench:
 
     async def _unneeded_are_gone(self) -> float:
         """Waits, for two minutes at most, until no segment is left that is full and all settled;
-        the seconds that it took."""
+        returns the seconds that it took."""
         started = time.monotonic()
         settled = (
             "SELECT count(*) FROM howdah.segment WHERE retired_at IS NOT NULL OR "
@@ -350,7 +351,7 @@ async def run(arguments: argparse.Namespace, url: EmbeddedPostgres) -> None:
 
 
 def show(figures: list[Figure], as_json: bool) -> None:
-    """The first is what the others are held against."""
+    """Prints figures; the first is what the others are held against."""
     if as_json:
         print(json.dumps([asdict(figure) for figure in figures]))
         return

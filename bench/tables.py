@@ -100,7 +100,7 @@ async def pgmq_style(bench: Bench, total: int) -> list[Figure]:
 
 
 async def pgqueuer(bench: Bench, total: int) -> list[Figure]:
-    """Its own library in its own environment, which takes its own time and CPU."""
+    """Runs pgqueuer's own library in its own environment, which measures its own time and CPU."""
     program = Path(__file__).with_name("pgqueuer_load.py")
     interpreter = await asyncio.to_thread(python_peer, "pgqueuer")
 

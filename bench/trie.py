@@ -1,4 +1,4 @@
-"""What it costs to find a topic's subscribers: `python -m bench.trie`.
+"""`python -m bench.trie`: measures the cost of finding a topic's subscribers.
 
 100,000 filters, a topic that ten of them match; without the cache, through the router without and
 with its cache, and what a subscription weighs in memory.
@@ -33,7 +33,7 @@ WILDCARDS = (
 
 
 def filters() -> Iterator[str]:
-    """One filter a device, and some with wildcards: ten of them match the topic."""
+    """Yields one filter a device, and some with wildcards: ten of them match the topic."""
     for device in range(FILTERS - len(WILDCARDS)):
         yield f"site/{device % 100}/device/{device}/temperature"
     yield from WILDCARDS
@@ -58,7 +58,7 @@ def filled_router() -> Router[object]:
 
 
 def weight(fill: Callable[[], object]) -> float:
-    """Bytes for each filter."""
+    """Returns the bytes of memory for each filter."""
     gc.collect()
     tracemalloc.start()
     filled = fill()

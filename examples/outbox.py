@@ -1,8 +1,8 @@
-"""Publish in your own database transaction: with the row, or not at all.
+"""Publishes in the application's own database transaction: with the row, or not at all.
 
 `howdah.publish` inserts into the outbox; the gateway takes what is committed and routes it like any
-message, exactly once. No message without its sale, no sale without its message, and no
-broker to reach while the transaction is open.
+message, exactly once. No message without its sale, no sale without its message, and no broker to
+reach while the transaction is open.
 """
 
 import asyncio

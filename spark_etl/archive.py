@@ -58,7 +58,7 @@ class Segment:
 
 
 def waiting_segments(spark: SparkSession, url: str) -> list[Segment]:
-    """Sealed, marked for archive, and not archived yet; oldest first."""
+    """Lists the segments that are sealed, marked for archive and not archived yet; oldest first."""
     with connected(spark, url) as database:
         return [Segment(**row) for row in database.fetch(_WAITING)]
 
@@ -71,7 +71,7 @@ def archive(
     checkpoint_url: str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[Segment]:
-    """Archives all that waits; the segments that it confirmed, on the primary."""
+    """Archives all segments that wait, and returns those that it confirmed on the primary."""
     root = directory.absolute()
     with connected(spark, checkpoint_url or url) as primary, only_archive(primary):
         refuse_standby(primary, checkpoint_url or url)
@@ -101,7 +101,7 @@ def archive(
 
 
 def read_archive(spark: SparkSession, directory: Path) -> DataFrame:
-    """All archived messages, in SCHEMA; what was carried forward is there once."""
+    """Reads all archived messages, in SCHEMA; a message that was carried forward is there once."""
     root = directory.absolute()
     paths = [
         str(root / manifest["folder"])
@@ -162,7 +162,7 @@ def _check(target: Path, files: list[Path], expected: int) -> None:
 
 
 def read_segment(spark: SparkSession, url: str, snapshot: Snapshot, segment: Segment) -> DataFrame:
-    """One segment, whole: every queue in it, one connection."""
+    """Reads one segment, whole: every queue in it, by one connection."""
     chosen = ", ".join(f'{sql} AS "{name}"' for name, sql, _ in COLUMNS)
     query = (
         f"SELECT q.vhost, q.name AS queue, m.queue_id, {chosen}, {IS_FINITE} AS is_plain "

@@ -1,4 +1,4 @@
-"""The files of one batch: the cheapest way that the messages allow.
+"""Writes the files of one batch, in the cheapest way that its messages allow.
 
 A sample says what the messages of a batch have in common. Where they are small they travel packed,
 without the values that all share; else one by one, in the columns that the sample saw. Each read
@@ -33,7 +33,7 @@ _FULL_TRUST: Final = 2
 
 
 class BatchWriter:
-    """Writes batches of one queue; what went wrong with one is not tried with the next."""
+    """Writes batches of one queue; a way that failed for one is not tried with the next."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class BatchWriter:
         self._notes: list[str] = []
 
     def notes(self) -> list[str]:
-        """What a person should know since the last call."""
+        """Returns the notes for a person since the last call."""
         found, self._notes = self._notes, []
         return found
 
     def write(self, snapshot: Snapshot, wanted: Range, target: Path, rate: float = inf) -> int:
-        """Files below target/day=<day>; how many messages were read for them, so many a second at
-        most, all connections together."""
+        """Writes files below target/day=<day>, and returns how many messages were read for them:
+        `rate` a second at most, all connections together."""
         is_paced = self._has_arrow and rate < inf
         self._rate = rate / self._connections if is_paced else None
         if not len(wanted):
@@ -72,7 +72,7 @@ class BatchWriter:
         return count
 
     def _attempt(self, snapshot: Snapshot, wanted: Range, target: Path) -> int | None:
-        """None: another way must be tried."""
+        """Tries to write the batch in one way; None if another must be tried."""
         shape = self._shape(snapshot, wanted)
         try:
             if shape is not None and self._has_arrow and is_worth_packing(shape):
@@ -93,7 +93,7 @@ class BatchWriter:
         return None
 
     def _shape(self, snapshot: Snapshot, wanted: Range) -> Shape | None:
-        """What a sample says, as far as samples are trusted."""
+        """Returns the shape of a sample, as far as samples are trusted."""
         if self._trust == 0:
             return None
         shape = sample_shape(snapshot.database, self._queue, wanted)

@@ -1,5 +1,5 @@
-"""What can be said of a job before Spark starts, which takes seconds: a wrong password, a server
-that is not there, a queue that does not exist, a grant that is missing.
+"""Checks a job before Spark starts, which takes seconds: finds a wrong password, a server that is
+not there, a queue that does not exist, a grant that is missing.
 
 Asks over a connection of its own, by asyncpg, where that is installed. What it cannot ask (another
 driver's parameters in the URL) the job itself finds later, in the same words.
@@ -38,7 +38,7 @@ _NAMED_AT_MOST: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a job asks of one database."""
+    """The queues and rights that a job needs of one database."""
 
     queues: tuple[str, ...] = ()
     vhost: str = "/"

@@ -1,4 +1,4 @@
-"""Where fetched things are kept: below the checkout, or where HOWDAH_CACHE_DIR says."""
+"""The cache of downloads: below the checkout, or where HOWDAH_CACHE_DIR says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ CACHE_VARIABLE = "HOWDAH_CACHE_DIR"
 
 
 def cache_dir() -> Path:
-    """The folder; it may not exist yet."""
+    """Returns the folder, which may not exist yet."""
     chosen = os.environ.get(CACHE_VARIABLE, "")
     return Path(chosen) if chosen else Path(__file__).resolve().parents[1] / ".cache"

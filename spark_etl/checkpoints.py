@@ -1,4 +1,4 @@
-"""howdah.etl_checkpoint: how far a job has come, and one runner at a time.
+"""Checkpoints of jobs in howdah.etl_checkpoint: how far each has come, and one runner at a time.
 
 Answers for the row and for the advisory lock. Both are in the primary, also for a job that reads
 from a standby.
@@ -36,7 +36,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The row of one job, target and queue."""
+    """The checkpoint row of one job, target and queue."""
 
     database: Database
     job: str
@@ -54,7 +54,7 @@ class Ledger:
 
     @contextmanager
     def locked(self, patience: float = LOCK_SECONDS) -> Iterator[None]:
-        """Nobody else runs the same while the block lasts."""
+        """Keeps others from running the same job, target and queue while the block lasts."""
         what = f"{self.job} of this queue to {self.target}"
         with _locked(self.database, (self.job, self.target, self.queue_id), what, patience):
             yield
@@ -62,7 +62,7 @@ class Ledger:
 
 @contextmanager
 def only_archive(database: Database, patience: float = LOCK_SECONDS) -> Iterator[None]:
-    """Nobody else archives this database while the block lasts."""
+    """Keeps others from archiving this database while the block lasts."""
     key = ("archive", "", _ALL_QUEUES)
     with _locked(database, key, "archive of this database", patience):
         yield

@@ -1,4 +1,4 @@
-"""How Spark reaches PostgreSQL: the JDBC options behind a postgresql:// URL.
+"""The JDBC options by which Spark reaches PostgreSQL, from a postgresql:// URL.
 
 Answers for the address and for the settings of the transfer. It must not know any table.
 """
@@ -20,7 +20,8 @@ _DEFAULT_PORT: Final = 5432
 
 
 def jdbc_options(url: str) -> dict[str, str]:
-    """Options for `spark.read.format("jdbc")`, the table or query left to the caller."""
+    """Returns the options for `spark.read.format("jdbc")`, the table or query left to the
+    caller."""
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
         raise ValueError("expected postgresql://user:password@host:port/database")

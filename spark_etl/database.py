@@ -44,20 +44,20 @@ _SESSION: Final = "SET lock_timeout = '10s'; SET jit = off"
 
 
 class Database:
-    """One connection. Statements take `?` for each parameter."""
+    """One JDBC connection. Statements take `?` for each parameter."""
 
     def __init__(self, connection: Any, where: str) -> None:
         self._connection = connection
         self._where = where
 
     def fetch(self, query: str, *parameters: Parameter) -> list[dict[str, Any]]:
-        """All rows, by column name. They travel as one JSON text: one call into the JVM."""
+        """Fetches all rows, by column name. They travel as one JSON text: one call into the JVM."""
         text = self.value(f"SELECT coalesce(json_agg(t), '[]')::text FROM ({query}) t", *parameters)
         rows: list[dict[str, Any]] = json.loads(text)
         return rows
 
     def value(self, query: str, *parameters: Parameter) -> Any:
-        """The first column of the first row."""
+        """Fetches the first column of the first row."""
         with self._prepared(query, parameters) as statement:
             results = statement.executeQuery()
             return results.getObject(1) if results.next() else None
@@ -68,7 +68,8 @@ class Database:
 
     @contextmanager
     def transaction(self, *, is_frozen: bool = False) -> Iterator[None]:
-        """All or nothing. With `is_frozen` it reads one moment, and writes nothing."""
+        """Runs the block in a transaction. With `is_frozen` it reads one moment, and writes
+        nothing."""
         kind = " ISOLATION LEVEL REPEATABLE READ, READ ONLY" if is_frozen else ""
         self.execute(f"BEGIN{kind}")
         try:
@@ -123,7 +124,7 @@ class Database:
 
 @contextmanager
 def connected(spark: SparkSession, url: str) -> Iterator[Database]:
-    """A connection for the block."""
+    """Yields a connection for the block."""
     options, where = jdbc_options(url), place(url)
     jvm: Any = spark._jvm
     properties = jvm.java.util.Properties()
@@ -142,7 +143,7 @@ def connected(spark: SparkSession, url: str) -> Iterator[Database]:
 
 
 def _driver(jvm: Any) -> Any:
-    """An instance of the JDBC driver, by the loader that knows Spark's jars."""
+    """Makes an instance of the JDBC driver, by the loader that knows Spark's jars."""
     from py4j.protocol import Py4JJavaError
 
     reflection = jvm.java.lang.reflect.Array
@@ -160,7 +161,7 @@ def _driver(jvm: Any) -> Any:
 
 
 def refuse_standby(database: Database, url: str) -> None:
-    """Before anything is written: what a job notes is noted on the primary."""
+    """Raises EtlError if the database is a standby: a job notes its checkpoints on the primary."""
     if database.value("SELECT pg_is_in_recovery()"):
         raise EtlError(
             f"{place(url)} is a standby, where nothing can be noted: name the primary with "
@@ -169,14 +170,14 @@ def refuse_standby(database: Database, url: str) -> None:
 
 
 def place(url: str) -> str:
-    """Where that is, without the password."""
+    """Names the host, port and database of a URL, without the password."""
     parts = urlsplit(url)
     return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
 
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """What the database refuses inside the block is raised with the way out."""
+    """Raises errors of the database inside the block as EtlError, with the way out."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -197,12 +198,12 @@ def explained(where: str) -> Iterator[None]:
 
 
 def advice_for(state: str) -> str:
-    """What a person can do about an SQLSTATE."""
+    """Says what a person can do about an SQLSTATE."""
     return _ADVICE.get(state) or _ADVICE.get(state[:2], "see the server's log")
 
 
 def _sql_error(error: Any) -> tuple[str, str] | None:
-    """SQLSTATE and first line of the SQLException below an exception."""
+    """Finds SQLSTATE and first line of the SQLException below an exception."""
     while error is not None:
         state = getattr(error, "getSQLState", None)
         name = error.getClass().getName()

@@ -1,4 +1,4 @@
-"""What stops a job, said with the way out."""
+"""Errors that stop a job, said with the way out."""
 
 from __future__ import annotations
 

@@ -56,13 +56,14 @@ class ExportSettings:
     rate: float | None = None
 
     def rate_after(self, count: int) -> float:
-        """Of the batch that comes after so many messages of a run."""
+        """Returns the messages a second of the batch that comes after `count` messages of a run."""
         if self.rate is not None:
             return self.rate
         return inf if count < FREE_MESSAGES else GENTLE_RATE
 
     def most_after(self, count: int) -> int:
-        """Messages of that batch: its snapshot is held for a minute or so, also at a low rate."""
+        """Returns the most messages of the batch that comes after `count`: its snapshot is held for
+        a minute or so, also at a low rate."""
         most = self.batch_messages
         if self.rate is None and count < FREE_MESSAGES:
             most = min(most, FREE_MESSAGES - count)
@@ -71,7 +72,7 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would read of one queue."""
+    """The range that a run would read of one queue."""
 
     queue: Queue
     wanted: Range
@@ -97,7 +98,7 @@ def plan_export(
     settings: ExportSettings,
     vhost: str = "/",
 ) -> list[Plan]:
-    """What would be read and written; changes nothing."""
+    """Plans what would be read and written; changes nothing."""
     directory = ExportDirectory(settings.directory.absolute())
     plans = []
     with connected(spark, url) as database:
@@ -116,7 +117,8 @@ def export(
     *,
     on_step: OnStep = lambda step: None,
 ) -> list[Batch]:
-    """Everything that is committed when it begins; the batches that it added."""
+    """Exports everything that is committed when it begins, and returns the batches that it
+    added."""
     if settings.rate is not None and not settings.rate > 0:
         raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     directory = ExportDirectory(settings.directory.absolute())
@@ -153,7 +155,8 @@ def export(
 def connected_also(
     spark: SparkSession, url: str, database: Database, its_url: str
 ) -> Iterator[Database]:
-    """A connection to another database, or the one that is there: SCRAM makes logins dear."""
+    """Yields a connection to another database, or the one that is there: SCRAM makes logins
+    dear."""
     if url == its_url:
         yield database
         return
@@ -163,7 +166,7 @@ def connected_also(
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """Where an export reads: the primary itself, or a standby."""
+    """The database that an export reads from: the primary itself, or a standby."""
 
     spark: SparkSession
     url: str
@@ -171,7 +174,8 @@ class ReadFrom:
     is_primary: bool
 
     def moment(self) -> AbstractContextManager[Snapshot]:
-        """A standby may end the session that holds a moment, and each batch has one of its own."""
+        """Opens the snapshot of one batch. Each batch has its own, since a standby may end the
+        session that holds it."""
         if self.is_primary:
             return snapshot_of(self.database)
         return held_snapshot(self.spark, self.url)
@@ -223,7 +227,7 @@ class QueueExport:
         return added
 
     def _recover(self) -> list[Batch]:
-        """What earlier runs did, after what a killed one left is put in order."""
+        """Returns the batches of earlier runs, after it has put in order what a killed one left."""
         batches = self._folder.batches()
         self._folder.check(batches)
         noted = self._ledger.read()
@@ -242,7 +246,8 @@ class QueueExport:
         self._ledger.note(Checkpoint(_end(batches), count))
 
     def _check_system(self, database: Database, before: list[Batch]) -> None:
-        """Offsets of another cluster, or of a restored one, mean other messages."""
+        """Refuses to add to an export of another cluster, or of a restored one: its offsets mean
+        other messages."""
         if not before:
             return
         system = database.value(_SYSTEM)
@@ -265,7 +270,7 @@ class QueueExport:
             )
 
     def _batch_at_last(self, after: int, upto: int, progress: Progress, on_step: OnStep) -> Batch:
-        """A standby ends a read that is in its way; another moment may be better."""
+        """Exports a batch, and tries again where a standby ends a read that is in its way."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return self._batch(after, upto, progress, on_step)
@@ -314,7 +319,7 @@ class QueueExport:
         return batch
 
     def _range(self, snapshot: Snapshot, after: int, upto: int) -> tuple[Range, int]:
-        """The batch, and how many of its offsets retention has taken."""
+        """Returns the offsets of the next batch, and how many of them retention has taken."""
         found = edges(snapshot.database, self._queue)
         if found is None or found.head > upto:
             return Range(after, upto), upto - after
@@ -323,9 +328,9 @@ class QueueExport:
         return Range(after, min(upto, end)), start - after
 
     def _count(self, name: str, read: int, expected: int) -> int:
-        """Rows in the files: those that were read. A stream has no gaps that nobody knows of: with
-        fewer rows than offsets, something is wrong; of a classic queue, what is settled may be
-        gone."""
+        """Counts the rows in the files, which must be those that were read. A stream has no gaps
+        that nobody knows of: with fewer rows than offsets, something is wrong; of a classic queue,
+        what is settled may be gone."""
         from pyarrow import parquet
 
         found: int = sum(parquet.read_metadata(path).num_rows for path in self._folder.files(name))
@@ -346,8 +351,8 @@ class QueueExport:
 def read_export(
     spark: SparkSession, directory: Path, queue: str | None = None, vhost: str = "/"
 ) -> DataFrame:
-    """All visible batches of a queue, or of every queue, in today's SCHEMA: what older batches did
-    not have yet is null."""
+    """Reads all visible batches of a queue, or of every queue, in today's SCHEMA: a column that
+    older batches did not have yet is null."""
     batches = ExportDirectory(directory).batches(queue, vhost)
     return read_batches(spark, directory, [batch for batch in batches if batch.messages])
 

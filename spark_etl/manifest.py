@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a manifest says."""
+    """One exported batch, with the fields of its manifest."""
 
     vhost: str
     queue: str
@@ -58,7 +58,7 @@ class Batch:
 
     @property
     def log(self) -> str:
-        """The folder that it lies in, as its readers see it: log=<this>."""
+        """The folder that the batch lies in, as its readers see it: log=<this>."""
         return self.files[0].path.split("/")[0].removeprefix("log=") if self.files else ""
 
     @property
@@ -67,13 +67,13 @@ class Batch:
 
 
 class ExportDirectory:
-    """One directory, for all queues that are exported there."""
+    """One export directory, for all queues that are exported there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def prepare(self) -> None:
-        """Made where it is missing; one that holds other things is refused."""
+        """Makes the directory where it is missing; refuses one that holds other things."""
         marker = self.path / MARKER
         if marker.exists():
             found = load(marker).get("format")
@@ -95,7 +95,7 @@ class ExportDirectory:
         return QueueFolder(self.path, f"{name}-{queue.id}")
 
     def batches(self, queue: str | None = None, vhost: str = "/") -> Iterator[Batch]:
-        """Every visible batch; of one queue, or of all."""
+        """Yields every visible batch; of one queue, or of all."""
         if not (self.path / MARKER).exists():
             raise EtlError(f"{self.path} is no export: there is no {MARKER} in it")
         for folder in sorted((self.path / _MANIFESTS).glob("*")):
@@ -113,7 +113,7 @@ class QueueFolder:
         self._manifests = root / _MANIFESTS / log
 
     def batches(self) -> list[Batch]:
-        """All that is visible; a chain with a hole in it is an error."""
+        """Lists all visible batches; a chain with a hole in it is an error."""
         found: list[Batch] = []
         for path in sorted(self._manifests.glob("[0-9]*.json")):
             text = load(path)
@@ -132,7 +132,7 @@ class QueueFolder:
         return found
 
     def check(self, batches: list[Batch]) -> None:
-        """Files that a manifest names must be there, whole."""
+        """Raises EtlError unless the files that manifests name are there, whole."""
         for batch in batches:
             for file in batch.files:
                 path = self.root / file.path
@@ -145,7 +145,7 @@ class QueueFolder:
                     )
 
     def remove_leftovers(self, batches: list[Batch]) -> list[str]:
-        """What killed runs left behind; names that are not ours stay."""
+        """Removes files that killed runs left behind; names that are not ours stay."""
         kept = {batch.folder for batch in batches}
         gone = []
         for path in sorted(self.path.glob("*")):
@@ -166,7 +166,7 @@ class QueueFolder:
         return sorted(self.data(name).rglob("*.parquet"))
 
     def sync(self, name: str) -> list[File]:
-        """Everything of the batch is on the disk when this returns."""
+        """Syncs all files of the batch to the disk, and lists them."""
         found = []
         for path in self.files(name):
             sync(path)
@@ -176,7 +176,7 @@ class QueueFolder:
         return found
 
     def publish(self, batch: Batch) -> None:
-        """The one step that makes the batch visible."""
+        """Makes the batch visible, in one step."""
         self._manifests.mkdir(parents=True, exist_ok=True)
         for folder in (self._manifests.parent, self.root):
             sync(folder)

@@ -1,4 +1,4 @@
-"""Messages of a queue as a DataFrame: the columns, and the read by equal ranges of offsets.
+"""Reads messages of a queue as a DataFrame: the columns, and the read by equal ranges of offsets.
 
 Answers for `read_queue` and for the one schema that every job has at its edges.
 """
@@ -102,7 +102,8 @@ _SAMPLE_ROWS: Final = 10
 
 
 def _same(name: str) -> str:
-    """The value that all have, as SQL writes it and as it is; else null."""
+    """Makes the SQL for a value that all messages of a sample share, as SQL writes it and as it is;
+    else null."""
     holds = f"count(*) = count(m.{name}) AND count(DISTINCT m.{name}) = 1"
     value = f"min(m.{name}::text)"
     return (
@@ -128,7 +129,7 @@ _SHAPE: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """A value as it is, in text, and as SQL writes it."""
+    """A value that all messages share: as it is, in text, and as SQL writes it."""
 
     text: str
     literal: str
@@ -136,8 +137,8 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the messages of a range have in common: a read that relies on it costs less,
-    and stops at the first message that is different."""
+    """The traits that the messages of a range have in common: a read that relies on them costs
+    less, and stops at the first message that is different."""
 
     columns: frozenset[str]  # all others are null
     day: date | None  # in UTC; None: several
@@ -147,7 +148,7 @@ class Shape:
 
 
 def sample_shape(database: Database, queue: Queue, wanted: Range) -> Shape | None:
-    """The shape of a range by a sample all over it; None: nothing is there."""
+    """Finds the shape of a range by a sample all over it; None if nothing is there."""
     parts = [*wanted.split(_SAMPLES), Range(max(wanted.after, wanted.upto - 1), wanted.upto)]
     ends = [[p.after for p in parts], [p.upto for p in parts]]
     lows, highs = ("{" + ",".join(map(str, end)) + "}" for end in ends)
@@ -177,12 +178,10 @@ def read_queue(
     partitions: int = CONNECTIONS,
     snapshot: Snapshot | None = None,
 ) -> DataFrame:
-    """The messages with offsets in (from_, to], in SCHEMA; without ends, all that is there now.
-
-    Each partition is one connection and one range scan of the index, so that `partitions` caps the
-    connections. What is committed by now below `to` never changes, but retention may take old
-    messages away until the frame is read; inside `held_snapshot` it cannot.
-    """
+    """Reads the messages with offsets in (from_, to], in SCHEMA; without ends, all that is there
+    now. Each partition is one connection and one range scan of the index, so that `partitions` caps
+    the connections. What is committed by now below `to` never changes, but retention may take old
+    messages away until the frame is read; inside `held_snapshot` it cannot."""
     if snapshot is not None:
         return _planned(
             spark, url, snapshot.database, (queue, vhost), (from_, to), partitions, snapshot
@@ -226,7 +225,8 @@ def read_range(
     snapshot: Snapshot | None = None,
     shape: Shape | None = None,
 ) -> DataFrame:
-    """That range of a queue that was looked up already; in SCHEMA, or in less of it by a shape."""
+    """Reads a range of a queue that was looked up already; in SCHEMA, or in less of it by a
+    shape."""
     from pyspark.sql import functions as F
 
     options = jdbc_options(url)
@@ -252,7 +252,7 @@ def read_range(
 
 
 def plain_or_raise(refusal: str) -> Column:
-    """A condition that stops the job where a message is not what the read relies on."""
+    """Makes a condition that stops the job where a message is not what the read relies on."""
     from pyspark.sql import functions as F
 
     refused = F.raise_error(F.lit(refusal)).cast("boolean")
@@ -264,8 +264,8 @@ def chosen(shape: Shape | None) -> list[tuple[str, str, str]]:
 
 
 def values(shape: Shape | None) -> dict[str, str]:
-    """How each column travels. Text as bytes: Spark keeps text in UTF-8, and the driver would
-    decode it into a Java string and encode it again."""
+    """Returns how each column travels. Text as bytes: Spark keeps text in UTF-8, and the driver
+    would decode it into a Java string and encode it again."""
     found = {
         name: f"textsend({sql})" if kind == "string" else sql for name, sql, kind in chosen(shape)
     }
@@ -275,7 +275,8 @@ def values(shape: Shape | None) -> dict[str, str]:
 
 
 def guard(shape: Shape | None) -> str:
-    """Holds for each message that a shape is right about, and that a file can say."""
+    """Makes the condition that holds for each message that a shape is right about, and that a file
+    can say."""
     if shape is None:
         return IS_FINITE
     tests = [f"m.{name} IS NULL" for name, _, _ in COLUMNS if name not in shape.columns]
@@ -303,7 +304,7 @@ def source(
     columns: Mapping[str, str] | None = None,
     is_plain: str = IS_FINITE,
 ) -> str:
-    """The table expression; PostgreSQL pulls it up, so that the range reaches the index."""
+    """Makes the table expression; PostgreSQL pulls it up, so that the range reaches the index."""
     wanted = columns or {name: sql for name, sql, _ in COLUMNS}
     selected = ", ".join(f'{sql} AS "{name}"' for name, sql in wanted.items())
     return (
@@ -313,7 +314,8 @@ def source(
 
 
 def conditions(queue: Queue, only: Segments | None = None) -> list[str]:
-    """What is true of each message of the queue, once."""
+    """Lists conditions that find each message of the queue once, though it may lie in two
+    segments."""
     found = [f"m.queue_id = {queue.id}"]
     if only is None or only.has_retired:
         found.append(_NOT_COPIED)
@@ -324,5 +326,5 @@ def conditions(queue: Queue, only: Segments | None = None) -> list[str]:
 
 
 def fetch_rows(message_bytes: int) -> int:
-    """Rows of one fetch: large bodies must not fill an executor's memory."""
+    """Returns the rows of one fetch: large bodies must not fill an executor's memory."""
     return max(8, min(FETCH_ROWS, _FETCH_BYTES // max(1, message_bytes)))

@@ -1,11 +1,12 @@
-"""Many messages in one row: how PostgreSQL packs a run of offsets into a few long values.
+"""Packs many messages into one row: the query by which PostgreSQL makes a run of offsets a few long
+values.
 
 A row for each message costs Spark more than the message itself: a value object, a copy and a
 conversion for each column. Packed, a run of offsets is one row, with all values of a column end to
 end in their binary form, and beside them their lengths. `unpacking` makes columns of it again.
 
-Answers for the query and for its bounds. Where messages are large there is nothing to win, and
-they travel as they are (`messages.read_range`).
+Answers for the query and for its bounds. Where messages are large there is nothing to win, and they
+travel as they are (`messages.read_range`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _PLAN: Final = "SET LOCAL enable_seqscan = off"
 
 
 def is_worth_packing(shape: Shape) -> bool:
-    """Large bodies are most of the work by themselves, as those that are kept apart."""
+    """Tells if packing pays. Large bodies, and those that are stored apart, are most of the work by
+    themselves."""
     return shape.largest <= LARGEST and not shape.has_shared_bodies
 
 
@@ -57,7 +59,7 @@ def read_packed(
     snapshot: Snapshot,
     shape: Shape,
 ) -> DataFrame:
-    """A range of a queue, a run of offsets in each row; one connection for each partition."""
+    """Reads a range of a queue, a run of offsets in each row; one connection for each partition."""
     shape = replace(shape, day=None)  # files are written by day anyway
     step = max(1, min(RUN, -(-len(wanted) // partitions)))
     runs = Range(0, -(-len(wanted) // step)).split(partitions)
@@ -78,7 +80,7 @@ def read_packed(
 
 
 def packed_columns(shape: Shape) -> list[Packed]:
-    """What is in a row, for whoever unpacks it."""
+    """Lists the columns of a packed row, for the code that unpacks it."""
     found = []
     for name, _, kind in chosen(shape):
         same = shape.same[name].text if name in shape.same else None
@@ -87,7 +89,7 @@ def packed_columns(shape: Shape) -> list[Packed]:
 
 
 def packed_source(queue: Queue, wanted: Range, shape: Shape, only: Segments, step: int) -> str:
-    """The table expression: for each run of `step` offsets, one probe of the index."""
+    """Makes the table expression: for each run of `step` offsets, one probe of the index."""
     sent = ", ".join(f'{_sent(*each)} AS "{each[0]}"' for each in _wired(shape))
     # False for a null, too: bool_and would pass over one.
     alike = [
@@ -114,12 +116,13 @@ def _wired(shape: Shape) -> list[tuple[str, str, str]]:
 
 
 def _differing(shape: Shape) -> list[tuple[str, str, str]]:
-    """The columns that travel: what is the same in all messages need not."""
+    """Lists the columns that travel: a value that all messages share need not."""
     return [each for each in chosen(shape) if each[0] not in shape.same]
 
 
 def _sent(name: str, sql: str, kind: str) -> str:
-    """The binary form of a value. Where all have one size, one that never is stands for null."""
+    """Makes the SQL for the binary form of a value. Where all have one size, a value that never
+    occurs stands for null."""
 
     def known(null: str) -> str:
         return sql if name in ALWAYS else f"coalesce({sql}, {null})"

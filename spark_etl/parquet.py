@@ -1,4 +1,4 @@
-"""Messages into Parquet files, by day.
+"""Writes messages into Parquet files, by day.
 
 Answers for how the files are written. It must not know where the messages come from.
 """
@@ -37,12 +37,9 @@ OPTIONS: Final = {
 def write_messages(
     frame: DataFrame, target: Path, day: date | None = None, rate: float | None = None
 ) -> int:
-    """Files below target/day=<day in UTC that a message entered its queue on>; how many messages
-    were read for them. `rate` is of each partition.
-
-    With the day of all of them given, Spark need not sort rows into folders: 0.4 s less of CPU for
-    1M messages.
-    """
+    """Writes files below target/day=<day in UTC that a message entered its queue on>, and returns
+    how many messages were read for them. `rate` is of each partition. With the day of all of them
+    given, Spark need not sort rows into folders: 0.4 s less of CPU for 1M messages."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -60,17 +57,15 @@ def write_messages(
 
 
 class NoArrowError(EtlError):
-    """The executors' Python cannot take part."""
+    """The executors' Python cannot write the files: pyarrow is missing there."""
 
 
 def write_packed(
     frame: DataFrame, columns: list[Packed], target: Path, rate: float | None = None
 ) -> int:
-    """The same files from packed messages, written by the Python workers; `rate` is of each.
-
-    Workers write into a folder of their own, and what a successful task told is moved from there:
-    an attempt that failed, or is still running somewhere, leaves nothing among the files.
-    """
+    """Writes the files of `write_messages` from packed messages, by the Python workers; `rate` is
+    of each. Workers write into a folder of their own, and what a successful task told is moved from
+    there: an attempt that failed, or is still running somewhere, leaves nothing among the files."""
     writing = target / "_writing"
     writing.mkdir(parents=True)
     work = unpacking.file_writer(str(writing), columns, frozenset(OPAQUE), rate)
@@ -86,7 +81,7 @@ def write_packed(
 
 @contextmanager
 def _at_workers() -> Iterator[None]:
-    """What workers do goes to them by value: they need not have this package."""
+    """Sends the code of `unpacking` to workers by value: they need not have this package."""
     from pyspark import cloudpickle
     from pyspark.errors import PythonException
 

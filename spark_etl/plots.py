@@ -1,4 +1,4 @@
-"""Plots over time as SVG: bars for counts, curves for durations.
+"""Draws plots over time as SVG: bars for counts, curves for durations.
 
 Answers for scales and shapes. It must not know what is plotted. Colours are classes of the page:
 .s<n> for lines, .f<n> for areas and text.
@@ -28,7 +28,7 @@ Columns = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The time that all plots of a page share, in columns of some minutes each."""
+    """The time axis that all plots of a page share, in columns of some minutes each."""
 
     start: datetime
     count: int
@@ -50,12 +50,12 @@ class Axis:
         return (time - self.start) // (self.minutes * _MINUTE)
 
     def left(self, column: float) -> float:
-        """Where a column begins; half of one more is its middle."""
+        """Returns the x at which a column begins; half of one more is its middle."""
         return _LEFT + (_RIGHT - _LEFT) * column / self.count
 
 
 def bars(title: str, axis: Axis, times: Sequence[datetime], series: Series) -> str:
-    """Counts, one on the other; a column of several minutes shows their mean."""
+    """Draws counts, one on the other; a column of several minutes shows their mean."""
     heights: Columns = defaultdict(float)
     paths = []
     for colour, values in series.values():
@@ -85,7 +85,8 @@ def _bars(axis: Axis, spans: list[tuple[int, float, float]], top: float) -> str:
 
 
 def curves(title: str, axis: Axis, times: Sequence[datetime], series: Series) -> str:
-    """Milliseconds on a logarithmic scale; a column of several minutes shows the worst of them."""
+    """Draws milliseconds on a logarithmic scale; a column of several minutes shows the worst of
+    them."""
     worst: dict[str, Columns] = {name: {} for name in series}
     for name, (_, values) in series.items():
         for time, value in zip(times, values, strict=True):
@@ -110,7 +111,7 @@ def curves(title: str, axis: Axis, times: Sequence[datetime], series: Series) ->
 
 
 def _curve(axis: Axis, columns: Columns, place: Callable[[float], float]) -> str:
-    """A line through neighbours; a column without them is a dash."""
+    """Draws a line through neighbours; a column without them is a dash."""
     found = []
     for column in sorted(columns):
         x, y = axis.left(column + 0.5), place(columns[column])
@@ -124,7 +125,7 @@ def _curve(axis: Axis, columns: Columns, place: Callable[[float], float]) -> str
 
 
 def _framed(title: str, axis: Axis, series: Series, marks: dict[float, str], drawn: str) -> str:
-    """The plot with its title, names of the series, grid and times."""
+    """Draws a plot with its title, names of the series, grid and times."""
     grid = "".join(
         f'<path class="grid" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>'
         f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
@@ -144,7 +145,7 @@ def _framed(title: str, axis: Axis, series: Series, marks: dict[float, str], dra
 
 
 def _times(axis: Axis) -> str:
-    """When it begins and ends, and moments between them."""
+    """Labels the axis with its begin, its end, and moments between them."""
     parts = min(_TICKS, axis.count)
     found = []
     for number in range(parts + 1):
@@ -159,7 +160,7 @@ def _times(axis: Axis) -> str:
 
 
 def _nice(value: float) -> float:
-    """The next of 1, 2 or 5 times a power of ten, so that halves of it are easy to read."""
+    """Rounds up to 1, 2 or 5 times a power of ten, so that halves of it are easy to read."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -174,7 +175,7 @@ def _count(value: float) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """For people: 1.5 ms, 12 s, 3.2 h."""
+    """Formats milliseconds for people: 1.5 ms, 12 s, 3.2 h."""
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if milliseconds >= length:
             return f"{_figures(milliseconds / length)} {unit}"
@@ -182,5 +183,5 @@ def duration(milliseconds: float) -> str:
 
 
 def _figures(number: float) -> str:
-    """Two of them, where there are no more before the point."""
+    """Formats a number with two figures, where there are no more before the point."""
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"

@@ -1,4 +1,4 @@
-"""What a person sees of a running job: a bar on a terminal, a line per batch in a log.
+"""Shows the progress of a running job: a bar on a terminal, a line per batch in a log.
 
 Answers for the words and for the pace. It must not know what is read or written.
 """
@@ -32,7 +32,7 @@ class Progress:
 
     @contextmanager
     def batch(self, label: str, size: int, share: Callable[[], float]) -> Iterator[None]:
-        """One batch; `share` tells how much of it is done, from 0 to 1."""
+        """Shows one batch; `share` tells how much of it is done, from 0 to 1."""
         began, stop = time.monotonic(), threading.Event()
         painter = threading.Thread(target=self._paint, args=(size, share, stop), daemon=True)
         if self._is_terminal:
@@ -51,7 +51,7 @@ class Progress:
         self._output.flush()
 
     def line(self, done: int) -> str:
-        """The bar as it stands."""
+        """Formats the bar as it stands."""
         took = max(time.monotonic() - self._started, 1e-9)
         part = min(1.0, done / self._total) if self._total else 1.0
         bar = ("#" * round(part * _WIDTH)).ljust(_WIDTH, ".")
@@ -81,7 +81,8 @@ class Progress:
 
 
 def finished_share(spark: SparkSession) -> Callable[[], float]:
-    """How many of the running stages' tasks are done: partitions are equal, so it is the share."""
+    """Returns a function that tells the share of the running stages' tasks that are done:
+    partitions are equal, so it is the share of the work."""
     tracker = spark.sparkContext.statusTracker()
 
     def share() -> float:

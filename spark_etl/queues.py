@@ -1,4 +1,5 @@
-"""The queues and their logs, as the tables say: which there are, how far they go, which segments.
+"""Reads facts about queues and their logs from the tables: which there are, how far they go, which
+segments.
 
 Answers for facts that a job plans with. It must not read any message.
 """
@@ -75,14 +76,14 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where messages of a range lie, at one moment."""
+    """The segments that messages of a range lie in, at one moment."""
 
     ids: list[int]
     has_retired: bool  # some of the messages may be in a newer segment, too
 
 
 def find_queues(database: Database, vhost: str, names: list[str] | None = None) -> list[Queue]:
-    """Those queues of the virtual host, or all of them; an unknown one is an error."""
+    """Finds the named queues of the virtual host, or all of them; an unknown one is an error."""
     known = {row["name"]: Queue(**row) for row in database.fetch(_QUEUES, vhost)}
     if names is None:
         return list(known.values())
@@ -102,41 +103,42 @@ def find_queue(database: Database, vhost: str, name: str) -> Queue:
 
 
 def all_queues(database: Database) -> list[tuple[str, str]]:
-    """Virtual host and name of every durable queue."""
+    """Lists virtual host and name of every durable queue."""
     rows = database.fetch("SELECT vhost, name FROM howdah.queue ORDER BY vhost, name")
     return [(row["vhost"], row["name"]) for row in rows]
 
 
 def edges(database: Database, queue: Queue) -> Edges | None:
-    """How far the log goes; None: nothing is stored."""
+    """Finds the oldest and the newest stored offset; None if nothing is stored."""
     row = database.fetch(_EDGES, queue.id, queue.id)[0]
     return None if row["head"] is None else Edges(row["head"], row["newest"])
 
 
 def lost(database: Database, queue: Queue, wanted: Range) -> int:
-    """How many offsets of the range have no message, since the database has lost them."""
+    """Counts the offsets of the range whose messages the database has lost."""
     return int(database.value(_LOST, queue.id, wanted.after + 1, wanted.upto + 1) or 0)
 
 
 def lost_upto(database: Database, queue: Queue) -> int:
-    """The last offset that was given to a message and lost; the next message comes behind it."""
+    """Returns the last offset that was given to a message and lost; the next message comes behind
+    it."""
     found = database.value(_LOST_UPTO, queue.id)
     return -1 if found is None else int(found)
 
 
 def segments(database: Database, queue: Queue, wanted: Range) -> Segments:
-    """Segments with messages of that range, as of the database's snapshot."""
+    """Finds the segments with messages of that range, as of the database's snapshot."""
     series = queue.id if queue.is_stream else 0
     rows = database.fetch(_SEGMENTS, queue.id, wanted.after, wanted.upto, series)
     return Segments([row["id"] for row in rows], any(row["is_retired"] for row in rows))
 
 
 def offset_at(database: Database, queue: Queue, moment: str) -> int | None:
-    """The first offset that entered the queue at that moment or later."""
+    """Finds the first offset that entered the queue at that moment or later."""
     rows = database.fetch(_AT, queue.id, moment)
     return rows[0]["first"] if rows else None
 
 
 def message_bytes(database: Database, queue: Queue, after: int, upto: int) -> int:
-    """About how large a message in that range is, judged by its ends."""
+    """Estimates the size of a message in that range by those at its ends."""
     return int(database.value(_SAMPLE, queue.id, after, queue.id, upto) or 0)

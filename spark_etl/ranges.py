@@ -17,7 +17,8 @@ class Range:
         return max(0, self.upto - self.after)
 
     def split(self, parts: int) -> list[Range]:
-        """Equal parts, as many as asked for unless there are fewer offsets; none is empty."""
+        """Splits into equal parts, as many as asked for unless there are fewer offsets; none is
+        empty."""
         count = max(1, min(parts, len(self)))
         cuts = [self.after + len(self) * i // count for i in range(count + 1)]
         return [Range(low, high) for low, high in pairwise(cuts)]

@@ -1,4 +1,5 @@
-"""replay: messages from Parquet, or from a range of a stream, back into a queue, in order.
+"""replay: publishes messages from Parquet, or from a range of a stream, back into a queue, in
+order.
 
 Answers for order, pace and for each message being published once: the note of how far it came is
 written in the transaction that publishes. Messages go through howdah.publish, as any application's:
@@ -62,7 +63,7 @@ class ReplaySettings:
 
 
 def plan_replay(spark: SparkSession, url: str, source: Source, settings: ReplaySettings) -> str:
-    """What would be published; changes nothing."""
+    """Counts what would be published, and says so; changes nothing."""
     with connected(spark, url) as database:
         find_queue(database, settings.vhost, settings.queue)
         left = 0
@@ -84,7 +85,8 @@ def replay(
     *,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> int:
-    """Publishes what an earlier run of that name has not, to the database at url; how many."""
+    """Publishes what an earlier run of that name has not, to the database at url, and returns how
+    many."""
     if settings.rate <= 0:
         raise EtlError(f"the rate is {settings.rate:g}, and must be above 0")
     published = 0

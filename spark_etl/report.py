@@ -1,4 +1,4 @@
-"""The page of `stats`: one file with its plots inside, which opens without a network.
+"""Draws the page of `stats`: one file with its plots inside, which opens without a network.
 
 Answers for HTML and what is on the page. It must not know Spark or PostgreSQL: it is given rows.
 """
@@ -39,7 +39,7 @@ _COLOURS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """One row of the figures."""
+    """The figures of one queue in one minute."""
 
     vhost: str
     queue: str
@@ -57,7 +57,7 @@ Key = tuple[str, str]  # virtual host and queue
 
 
 def page(rows: Sequence[Minute], made_at: datetime, queues: Iterable[Key] = ()) -> str:
-    """The whole page; of `queues`, those without a row are named as empty."""
+    """Makes the whole page; of `queues`, those without a row are named as empty."""
     found: dict[Key, list[Minute]] = {key: [] for key in queues}
     for row in sorted(rows, key=lambda row: row.minute):
         found.setdefault((row.vhost, row.queue), []).append(row)
@@ -138,7 +138,7 @@ def _section(number: int, key: Key, rows: list[Minute], axis: Axis) -> str:
 
 
 def _deaths(rows: list[Minute]) -> Counter[str]:
-    """By reason."""
+    """Counts dead letters by reason."""
     found: Counter[str] = Counter()
     for row in rows:
         found.update(row.dead_letters)
@@ -155,7 +155,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, for people."""
+    """Formats bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

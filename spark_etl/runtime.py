@@ -1,4 +1,4 @@
-"""A Spark session with everything it needs: Java, the JDBC driver, time in UTC.
+"""Makes a Spark session with everything it needs: Java, the JDBC driver, time in UTC.
 
 Answers for the session's settings. It must not read or write any data.
 """
@@ -53,7 +53,7 @@ def local_session(
     jdbc_jar: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session inside this process's own machine; the caller's settings have the last word."""
+    """Makes a session on this machine; the caller's settings have the last word."""
     chosen = {"spark.sql.shuffle.partitions": str(cores), **(settings or {})}
     return session(name, f"local[{cores}]", jdbc_jar=jdbc_jar, settings=chosen)
 
@@ -65,7 +65,7 @@ def session(
     jdbc_jar: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session on any master; below spark-submit, which has chosen one, on that."""
+    """Makes a session on any master; below spark-submit, which has chosen one, on that."""
     is_submitted = SUBMITTED_VARIABLE in os.environ
     is_local = not is_submitted and (master or _LOCAL).startswith("local")
     if not is_submitted:
@@ -104,7 +104,8 @@ def _started(builder: Any) -> SparkSession:
 
 
 def _submitted_settings() -> dict[str, str]:
-    """What spark-submit was told, by its arguments and files; the name is the job's."""
+    """Returns the settings that spark-submit was given, by its arguments and files; the name is the
+    job's."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -112,7 +113,7 @@ def _submitted_settings() -> dict[str, str]:
 
 
 def _jar(explicit: Path | None, given: Mapping[str, str]) -> Path | None:
-    """The driver's jar; None where Spark itself was told to bring it."""
+    """Finds the driver's jar; None where Spark itself was told to bring it."""
     if explicit is None and any(given.get(name) for name in _JARS):
         return None
     try:
@@ -124,7 +125,8 @@ def _jar(explicit: Path | None, given: Mapping[str, str]) -> Path | None:
 
 
 def _set_environment(*, is_local: bool) -> None:
-    """What the JVM and its Python workers inherit; the workers must be this very Python."""
+    """Sets the environment that the JVM and its Python workers inherit; the workers must be this
+    very Python."""
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

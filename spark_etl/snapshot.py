@@ -1,4 +1,4 @@
-"""One moment of the log for all partitions of a read.
+"""Snapshots: hold one moment of the log for all partitions of a read.
 
 Answers for a transaction that holds the moment, and for the statement that puts others into it.
 While it is held no segment can be dropped: hold it for one batch, never for a job.
@@ -33,14 +33,14 @@ class Snapshot:
 
 @contextmanager
 def held_snapshot(spark: SparkSession, url: str) -> Iterator[Snapshot]:
-    """A moment that lasts as long as the block."""
+    """Holds a snapshot as long as the block lasts."""
     with connected(spark, url) as database, snapshot_of(database) as snapshot:
         yield snapshot
 
 
 @contextmanager
 def snapshot_of(database: Database) -> Iterator[Snapshot]:
-    """The same, held by a connection that is there already."""
+    """Holds a snapshot by a connection that is there already."""
     with database.transaction(is_frozen=True):
         database.execute(_LOCKS)
         try:
@@ -54,7 +54,7 @@ def snapshot_of(database: Database) -> Iterator[Snapshot]:
 
 
 def join_statement(snapshot: Snapshot | None) -> str:
-    """What a reading session says first."""
+    """Makes the first statement of a reading session, which puts it into the snapshot."""
     if snapshot is None:
         return f"SET TRANSACTION READ ONLY; {_NO_JIT}"
     return (

@@ -1,4 +1,4 @@
-"""Where a replay takes its messages from: an export, any Parquet files, or a range of a stream.
+"""The sources of a replay: an export, any Parquet files, or a range of a stream.
 
 Answers for cutting them into chunks in the order of their offsets. A chunk is small enough for the
 driver's memory; the frame of a chunk is read when it is its turn.
@@ -36,7 +36,7 @@ class Chunk:
         return self.read(spark, self.wanted)
 
     def after(self, offset: int) -> Chunk:
-        """What is left of it above that offset."""
+        """Returns the part of the chunk above that offset."""
         start = min(max(self.wanted.after, offset), self.wanted.upto)
         return replace(self, wanted=Range(start, self.wanted.upto))
 
@@ -46,7 +46,7 @@ class Chunk:
 
 class Source(Protocol):
     def chunks(self, spark: SparkSession) -> Iterator[Chunk]:
-        """All of it, in order."""
+        """Yields all messages of the source, in chunks and in order."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""stats: how each queue did, minute by minute, as Parquet and as a page.
+"""stats: tells how each queue did, minute by minute, as Parquet and as a page.
 
 Answers for the figures; the page is drawn elsewhere. Only sizes and times cross the wire, no body.
 
@@ -58,7 +58,7 @@ _REDELIVERIES: Final = """
 
 
 def read_stats(spark: SparkSession, url: str, snapshot: Snapshot) -> DataFrame:
-    """The figures of all durable queues, in STATS_SCHEMA, as of one moment."""
+    """Reads the figures of all durable queues, in STATS_SCHEMA, as of one moment."""
 
     def read(query: str) -> DataFrame:
         options = jdbc_options(url)
@@ -74,7 +74,7 @@ def read_stats(spark: SparkSession, url: str, snapshot: Snapshot) -> DataFrame:
 
 
 def traffic(messages: DataFrame, settled: DataFrame) -> DataFrame:
-    """Messages per queue and minute of entry, with the time that they stayed."""
+    """Counts messages per queue and minute of entry, with the time that they stayed."""
     from pyspark.sql import functions as F
 
     spans = settled.select(
@@ -109,7 +109,7 @@ def traffic(messages: DataFrame, settled: DataFrame) -> DataFrame:
 
 
 def redeliveries(failed: DataFrame) -> DataFrame:
-    """Failed deliveries per queue and minute of the failure."""
+    """Counts failed deliveries per queue and minute of the failure."""
     from pyspark.sql import functions as F
 
     minute = F.date_trunc("minute", "written_at").alias("minute")
@@ -117,7 +117,7 @@ def redeliveries(failed: DataFrame) -> DataFrame:
 
 
 def dead_letters(messages: DataFrame) -> DataFrame:
-    """Deaths by reason, per queue that they died in and minute."""
+    """Counts deaths by reason, per queue that they died in and minute."""
     from pyspark.sql import functions as F
 
     minute = F.date_trunc("minute", "died_at").alias("minute")
@@ -131,7 +131,7 @@ def dead_letters(messages: DataFrame) -> DataFrame:
 
 
 def combined(entered: DataFrame, failed: DataFrame, died: DataFrame) -> DataFrame:
-    """One row per queue and minute that has anything to tell."""
+    """Joins the figures to one row per queue and minute that has any."""
     from pyspark.sql import functions as F
 
     key = ["vhost", "queue", "minute"]

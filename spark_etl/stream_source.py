@@ -64,8 +64,8 @@ def register(spark: SparkSession) -> None:
 
 
 class HowdahSource(DataSource):
-    """Options: url, queue, vhost, startingOffset (earliest, latest or a number), partitions,
-    maxRowsPerTrigger, failOnDataLoss."""
+    """The data source `howdah`. Options: url, queue, vhost, startingOffset (earliest, latest or a
+    number), partitions, maxRowsPerTrigger, failOnDataLoss."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -98,7 +98,8 @@ class Part(InputPartition):
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A Spark offset {"offset": n} says: all up to n is read."""
+    """Reads a queue for Structured Streaming. A Spark offset {"offset": n} says: all up to n is
+    read."""
 
     def __init__(self, options: MutableMapping[str, str], schema: StructType) -> None:
         self._url = options["url"]
@@ -163,7 +164,8 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: dict[str, int]) -> None:
-        """Spark's own checkpoint is the cursor: the queue does not know its readers."""
+        """Does nothing: Spark's own checkpoint is the cursor, and the queue does not know its
+        readers."""
 
     def _newest(self, otherwise: int) -> int:
         found = self._asked(_NEWEST)
@@ -182,7 +184,8 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _run(ask())
 
     async def _expected(self, queue: Queue, parts: list[Range]) -> list[int]:
-        """How many messages each part has: offsets that the database has lost have none."""
+        """Counts the messages that each part must have: offsets that the database has lost have
+        none."""
         connection = await _connect(self._url)
         try:
             return [
@@ -220,7 +223,7 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 def _rows(url: str, queue: Queue, wanted: Range) -> Iterator[list[asyncpg.Record]]:
-    """The rows of a range in order, fetched batch by batch."""
+    """Yields the rows of a range in order, fetched batch by batch."""
     query = (
         f"SELECT * FROM {source(queue)} "
         f'WHERE "offset" > {wanted.after} AND "offset" <= {wanted.upto} ORDER BY "offset"'

@@ -1,4 +1,5 @@
-"""Packed messages into Parquet files, in Spark's Python workers: column by column, no row in sight.
+"""Writes packed messages into Parquet files, in Spark's Python workers: column by column, no row in
+sight.
 
 Answers for what a worker does. It travels to the workers by value, so that they need pyarrow and
 numpy, and nothing of ours. It must not know PostgreSQL, but for the binary form of its values.
@@ -51,11 +52,9 @@ class Packed:
 def file_writer(
     folder: str, columns: list[Packed], opaque: frozenset[str], rate: float | None
 ) -> Work:
-    """For mapInArrow: writes what it is given to files in the folder, and tells their names.
-
-    A name is of one attempt at a task alone, and a file is whole when its name is told: what else
-    lies in the folder was left by an attempt that failed.
-    """
+    """Makes the function for mapInArrow that writes packed messages to files in the folder, and
+    tells their names. A name is of one attempt at a task alone, and a file is whole when its name
+    is told: what else lies in the folder was left by an attempt that failed."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -78,7 +77,7 @@ def file_writer(
 
 
 def passer(rate: float) -> Work:
-    """For mapInArrow: hands on what it is given, so many rows a second at most."""
+    """Makes the function for mapInArrow that hands rows on, `rate` a second at most."""
 
     def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pace = Pace(rate)
@@ -90,7 +89,7 @@ def passer(rate: float) -> Work:
 
 
 class Pace:
-    """Holds a reader back; who sends to it waits in turn, PostgreSQL at last."""
+    """Holds a reader back; what sends to it waits in turn, PostgreSQL at last."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Pace:
         self._due = clock()
 
     def wait(self, count: int) -> None:
-        """Until as much time has passed as so many messages more may take."""
+        """Waits until as much time has passed as `count` messages more may take."""
         if not self._seconds:
             return
         now = self._clock()
@@ -128,8 +127,8 @@ def arrow_schema(columns: list[Packed]) -> pa.Schema:
 
 
 def unpacked(batch: pa.RecordBatch, columns: list[Packed], schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of some packed rows. Values that follow each other in a row and from row to row
-    are a column already, but for where each begins."""
+    """Unpacks the messages of some packed rows. Values that follow each other in a row and from row
+    to row are a column already, but for where each begins."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -150,7 +149,7 @@ def unpacked(batch: pa.RecordBatch, columns: list[Packed], schema: pa.Schema) ->
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> Any:
-    """All values of a column, end to end: as Arrow keeps them, so nothing is copied."""
+    """Returns all values of a column, end to end: as Arrow keeps them, so nothing is copied."""
     import numpy as np
 
     array = batch.column(name)
@@ -176,7 +175,8 @@ def _repeated(column: Packed, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def _of_sizes(kind: pa.DataType, count: int, packed_sizes: Any, data: Any) -> pa.Array:
-    """Values of all sizes: where each begins follows from the sizes; -1 is null."""
+    """Makes a column of values of all sizes: where each begins follows from the sizes; -1 is
+    null."""
     import numpy as np
     import pyarrow as pa
 
@@ -208,7 +208,7 @@ def _of_one_size(column: Packed, kind: pa.DataType, count: int, data: Any) -> pa
 
 
 def _validity(is_known: np.ndarray[Any, Any]) -> pa.Buffer | None:
-    """Arrow's bitmap of what is not null; None where nothing is."""
+    """Makes Arrow's bitmap of what is not null; None where nothing is."""
     import numpy as np
     import pyarrow as pa
 
@@ -237,7 +237,7 @@ class DayFiles:
             self.write()
 
     def write(self) -> None:
-        """What gathered becomes a row group in the file of its day."""
+        """Writes the gathered messages as a row group into the file of their day."""
         import pyarrow as pa
 
         for day, parts in self._waiting.items():
@@ -255,7 +255,7 @@ class DayFiles:
         self._open.clear()
 
     def told(self) -> pa.RecordBatch:
-        """In WRITTEN: what is in which file."""
+        """Returns the files and their counts, in WRITTEN."""
         import pyarrow as pa
 
         names = [path.rpartition("/")[2] for path in self._written]
@@ -287,7 +287,7 @@ class DayFiles:
 
 
 def by_day(messages: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """By the day in UTC that they entered their queue on, in days since 1970."""
+    """Splits messages by the day in UTC that they entered their queue on, in days since 1970."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,1 +1,1 @@
-"""What maintainers run: nothing here is part of the gateway."""
+"""Tools for maintainers: nothing here is part of the gateway."""

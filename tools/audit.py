@@ -1,8 +1,8 @@
-"""`make audit`: known vulnerabilities of what both locks pin, by pip-audit.
+"""`make audit`: looks up known vulnerabilities of what both locks pin, by pip-audit.
 
-pip-audit counts a package of which nobody could tell as fine. Here that is an answer of its own:
-0: all were looked up and none is known to be vulnerable, 1: some are, 2: some or all were not
-looked up.
+pip-audit counts a package of which nobody could tell as fine. Here that is an answer of its own: 0:
+all were looked up and none is known to be vulnerable, 1: some are, 2: some or all were not looked
+up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def judge(report: dict[str, Any]) -> Verdict:
-    """What pip-audit's JSON amounts to."""
+    """Makes a verdict of pip-audit's JSON."""
     found = report.get("dependencies", [])
     skipped = sorted(each["name"] for each in found if "skip_reason" in each)
     holes = [
@@ -73,7 +73,7 @@ def audit(locks: Sequence[str] = LOCKS) -> Verdict:
 
 
 def _pip_audit() -> Path | None:
-    """In an environment of its own: what checks the gateway is no part of it."""
+    """Installs pip-audit in an environment of its own: what checks the gateway is no part of it."""
     program = PLACE / "bin" / "pip-audit"
     if not program.exists():
         venv.create(PLACE, with_pip=True, clear=True)

@@ -69,7 +69,7 @@ TITLES = {"mqtt": "MQTT 5", "amqp091": "AMQP 0.9.1", "amqp10": "AMQP 1.0"}
 
 
 def render() -> str:
-    """The whole page."""
+    """Renders the whole page."""
     return "\n".join(
         (
             INTRODUCTION,

@@ -41,7 +41,7 @@ _HEAD = "| key | expects | default | meaning |\n|---|---|---|---|\n"
 
 
 def render() -> str:
-    """The whole page."""
+    """Renders the whole page."""
     sections = [_INTRODUCTION]
     top: list[tuple[KeyPath, Field]] = []
     for path, field in all_keys(Config):
@@ -58,7 +58,8 @@ def render() -> str:
 
 
 def _belongs(key: KeyPath, field: Field, section: KeyPath) -> bool:
-    """TLS is shown with its listener; a section of its own has a table of its own."""
+    """Tells if a key stands in the table of a section. TLS is shown with its listener; a section of
+    its own has a table of its own."""
     if field.section is not None and field.name == "tls":
         return False
     inner = key[len(section) :]
@@ -83,7 +84,8 @@ def _rows(rows: list[tuple[KeyPath, Field]]) -> Iterator[str]:
 
 
 def _default(path: KeyPath, field: Field) -> str:
-    """Of the place, not of the type: each listener has a port of its own."""
+    """Writes the default of a key at its path, not of its type: each listener has a port of its
+    own."""
     value: object = Config()
     for name in path:
         if not isinstance(value, msgspec.Struct):

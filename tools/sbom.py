@@ -1,4 +1,4 @@
-"""`make sbom`: what a gateway is made of, as CycloneDX JSON, from the lock alone.
+"""`make sbom`: lists what a gateway is made of, as CycloneDX JSON, from the lock alone.
 
 The same lock gives the same bytes: no time, no serial number, nothing of the machine it ran on.
 """
@@ -27,7 +27,7 @@ _VIA: Final = re.compile(r"^    # (?:via )?(?:  )?(?P<name>[A-Za-z0-9._-]+)$")
 
 @dataclass
 class Package:
-    """One pin of the lock."""
+    """One pinned package of the lock."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ class Package:
 
 
 def packages(lock: str) -> Iterator[Package]:
-    """Every pin with its hashes and with who asked for it."""
+    """Yields every pin with its hashes and with the packages that need it."""
     package: Package | None = None
     for line in lock.splitlines():
         pinned = _PIN.match(line)
@@ -62,7 +62,7 @@ def packages(lock: str) -> Iterator[Package]:
 
 
 def bill(lock: str, version: str) -> dict[str, Any]:
-    """The CycloneDX document."""
+    """Makes the CycloneDX document."""
     found = sorted(packages(lock), key=lambda package: package.name)
     root = {"type": "application", "bom-ref": GATEWAY, "name": GATEWAY, "version": version}
     refs = {GATEWAY: GATEWAY, **{package.name: package.url for package in found}}
