@@ -1,4 +1,4 @@
-"""Log lines about what is tried again and again: each said once, and once more after a while."""
+"""Logs warnings about what is tried again and again: each once, and once more after a while."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ MOST: Final = 100  # different ones that are remembered
 
 
 class Complaints:
+    """Writes each different warning at most once in AGAIN seconds."""
+
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock

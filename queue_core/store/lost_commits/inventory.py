@@ -1,6 +1,7 @@
-"""Stock of everything beside messages: definitions, users and the state of MQTT clients, as memory
-has it and as the tables have it. The two are compared when a database has lost commits, so that
-people are told what is gone, what came back though it was removed, and what is as it was before.
+"""Inventories of everything beside messages: definitions, users and the state of MQTT clients, as
+memory has it and as the tables have it. The two are compared when a database has lost commits, so
+that people are told what is gone, what came back though it was removed, and what is as it was
+before.
 
 Memory is the gateway's own view: what others wrote and it never read is not named.
 """
@@ -95,7 +96,7 @@ STATEMENTS: Final = {
 
 
 def remembered(vhosts: Mapping[str, Vhost], roll: Roll, sessions: Sessions) -> Inventory:
-    """Takes stock of memory."""
+    """Makes the inventory of the gateway's memory."""
     return {
         "vhost": dict.fromkeys(((name,) for name in vhosts), ""),
         "exchange": {
@@ -171,7 +172,7 @@ def _clients(sessions: Sessions) -> Inventory:
 
 
 async def read_inventory(connection: asyncpg.Connection) -> Inventory:
-    """Takes stock of the tables."""
+    """Reads the inventory of the tables."""
     found: dict[str, dict[Key, str]] = {}
     for kind, statement in STATEMENTS.items():
         rows = [tuple(row.values()) for row in await connection.fetch(statement)]

@@ -1,5 +1,5 @@
-"""The witness that a database has everything that was committed: the marks of commits in memory,
-while the gateway runs, and the record of them beside the database, when it starts.
+"""Checks that a database has every commit that was answered: by the marks of commits in memory
+while the gateway runs, and by the record of them beside the database when it starts.
 
 `examine` is for a start, `has_all` for a reconnect. Whatever is found missing is written into
 howdah.loss, and numbers of offsets go on behind what may have been given; then the record begins
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Witness:
-    """The witness of one ownership. `folder` is where records are kept; None: nowhere."""
+    """Checks the commits of one ownership. `folder` is where records are kept; None: nowhere."""
 
     def __init__(self, folder: Path | None, fence: Fence, past: Past) -> None:
         self._folder = folder
@@ -52,21 +52,22 @@ class Witness:
         self._file.open(self._marks)
 
     async def has_all(self, connection: asyncpg.Connection) -> bool:
-        """Whether the database of a new connection has every commit that was answered."""
+        """Tells if the database of a new connection has every commit that was answered."""
         return not await missing(connection, self._marks.numbers)
 
     async def lost_commits(self, connection: asyncpg.Connection) -> Loss:
         return missing_commits(self._marks.number, self._marks.at, await read_extent(connection))
 
     def note_told(self) -> None:
-        """What is lost was said: the next start has nothing to find out."""
+        """Ends the record after losses were reported: the next start need not find them again."""
         self._file.close(self._marks, is_told=True)
 
     async def keep_up(self) -> None:
         await self._file.keep_up()
 
     def close(self) -> None:
-        """The gateway stops in order; a record that has ended already stays as it is."""
+        """Ends the record when the gateway stops in order; one that has ended already stays as it
+        is."""
         self._file.close(self._marks)
 
     def abandon(self) -> None:
