@@ -99,6 +99,8 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
     terms, source = machine.terms, asked.source
     if source.copies and source.is_dynamic:
         raise Amqp10Error(NOT_IMPLEMENTED, "a dynamic source has nothing to browse")
+    if source.is_dynamic:  # a filter that is refused leaves no node; a node is never a stream
+        read_filters(source.filters, is_stream=False)
     supply = await machine.releasing.recall(asked) or await supply_of(terms, asked)
     queue = terms.vhost.queue(supply.queue, terms.owner)
     is_stream = isinstance(queue, StreamQueue)

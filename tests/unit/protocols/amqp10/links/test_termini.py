@@ -353,6 +353,19 @@ async def test_a_sender_that_may_not_write_leaves_no_node_behind(talk: Conversat
     assert not live_queues(talk)
 
 
+@pytest.mark.parametrize("policy", [CLOSE, NO_LINKS, NO_MESSAGES, NO_LINKS_OR_MESSAGES])
+async def test_a_receiver_whose_filter_is_refused_leaves_no_node_behind(
+    talk: Conversation, policy: int
+) -> None:
+    lifetime = {Symbol("lifetime-policy"): Described(ULong(policy), [])}
+    name = Symbol("apache.org:selector-filter:string")
+    wanted = {name: Described(name, "a = ")}
+    source = [None, None, None, None, True, lifetime, None, wanted]
+    (detached,) = of(await talk.say(receiver(1, *source)), DETACH)
+    assert detached[2].value[0] == "amqp:invalid-field"
+    assert not live_queues(talk)
+
+
 # --- echo
 
 
