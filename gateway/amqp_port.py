@@ -36,22 +36,35 @@ Factory = Callable[[], Connection]
 
 
 class AmqpPort(asyncio.Protocol):
-    """Lives until the header is there."""
+    """Accepts connections of both protocols: the transport goes to a HeaderReader at once."""
 
     def __init__(
         self, protocols: Mapping[bytes, Factory], undecided: Newcomers | None = None
     ) -> None:
         self._protocols = protocols
         self._undecided: Newcomers = {} if undecided is None else undecided
-        self._start = b""
-        self._timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        made = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        made.set_protocol(HeaderReader(made, self._protocols, self._undecided))
+
+
+class HeaderReader(asyncio.Protocol):
+    """Reads the protocol header of one connection, and hands the transport to its protocol."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        protocols: Mapping[bytes, Factory],
+        undecided: Newcomers,
+    ) -> None:
         loop = asyncio.get_running_loop()
-        self._undecided[self] = (loop.time(), transport)
+        self._transport = transport
+        self._protocols = protocols
+        self._undecided = undecided
+        self._start = b""
         self._timer = loop.call_later(HEADER_SECONDS, self._refuse, "no protocol header in time")
+        undecided[self] = (loop.time(), transport)
 
     def data_received(self, data: bytes) -> None:
         self._start += data
@@ -63,7 +76,7 @@ class AmqpPort(asyncio.Protocol):
         if factory is None:
             self._refuse(_mistake(self._start))
             return
-        self._stop_timer()
+        self._timer.cancel()
         self._undecided.pop(self, None)
         connection = factory()
         self._transport.set_protocol(connection)  # type: ignore[arg-type]
@@ -71,13 +84,13 @@ class AmqpPort(asyncio.Protocol):
         connection.data_received(self._start)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._stop_timer()
+        self._timer.cancel()
         self._undecided.pop(self, None)
 
     def _refuse(self, why: str) -> None:
         """Refuses a connection as both standards say: answers with a header that is supported, and
         closes."""
-        self._stop_timer()
+        self._timer.cancel()
         if self._transport.is_closing():
             return
         peer = Peer.described_by(self._transport.get_extra_info)
@@ -88,11 +101,6 @@ class AmqpPort(asyncio.Protocol):
                 self._transport.write(header)
                 break
         part(self._transport, is_stranger=True)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def _mistake(start: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway import amqp_port
-from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
+from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort, HeaderReader
 from protocols.farewell import Farewell
 
 
@@ -83,10 +83,10 @@ async def transport() -> FakeTransport:
 
 def port(
     transport: FakeTransport, protocols: dict[bytes, Callable[[], FakeConnection]] = BOTH
-) -> AmqpPort:
-    made = AmqpPort(protocols)
-    made.connection_made(transport)
-    return made
+) -> HeaderReader:
+    AmqpPort(protocols).connection_made(transport)
+    assert isinstance(transport.protocol, HeaderReader)
+    return transport.protocol
 
 
 def cuts(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -101,11 +101,10 @@ async def test_the_header_decides_however_the_bytes_arrive(
 ) -> None:
     for first, second in cuts(header + b"more"):
         transport = FakeTransport()
-        made = port(transport)
+        port(transport)
         for part in (first, second):
-            receiver = transport.protocol or made
             if part:
-                receiver.data_received(part)  # type: ignore[attr-defined]
+                transport.protocol.data_received(part)  # type: ignore[attr-defined]
         assert isinstance(transport.protocol, kind)
         assert transport.protocol.transport is transport
         assert transport.protocol.received == header + b"more"
