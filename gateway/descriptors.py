@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 MOST_FILES: Final = 1_048_576
-LEAST_RESERVE: Final = 32  # PostgreSQL, files, name resolution
-MOST_RESERVE: Final = 256
-LEAST_HTTP: Final = 8
-MOST_HTTP: Final = 256
-LEAST_STRANGERS: Final = 16
+LEAST_RESERVED_FILES: Final = 32  # PostgreSQL, files, name resolution
+MOST_RESERVED_FILES: Final = 256
+LEAST_HTTP_CONNECTIONS: Final = 8
+MOST_HTTP_CONNECTIONS: Final = 256
+LEAST_STRANGER_CONNECTIONS: Final = 16
 
 
 def allow_many_files() -> int:
@@ -41,17 +41,17 @@ class Descriptors:
     @property
     def reserve(self) -> int:
         """The descriptors that are kept for the database, files and name resolution."""
-        return min(max(self.limit // 20, LEAST_RESERVE), MOST_RESERVE)
+        return min(max(self.limit // 20, LEAST_RESERVED_FILES), MOST_RESERVED_FILES)
 
     @property
     def for_http(self) -> int:
         """The most connections to the management listener at one time."""
-        return min(max(self.limit // 16, LEAST_HTTP), MOST_HTTP)
+        return min(max(self.limit // 16, LEAST_HTTP_CONNECTIONS), MOST_HTTP_CONNECTIONS)
 
     @property
     def for_strangers(self) -> int:
         """The most connections of clients that have not logged in yet."""
-        return max((self.limit - self.reserve) // 2, LEAST_STRANGERS)
+        return max((self.limit - self.reserve) // 2, LEAST_STRANGER_CONNECTIONS)
 
 
 class Place(Protocol):

@@ -24,8 +24,9 @@ LOOK_SECONDS: Final = 1.0
 LEAST_SECONDS: Final = 30.0  # between two full collections
 MANY_ENDED: Final = 1000  # connections, after which a full collection is worth its time
 QUIET_SHARE: Final = 0.2  # of the last second that the gateway may have been busy
-PATIENCE: Final = 10  # times the wait, after which no quiet moment is waited for any more
-WORTH: Final = 1000  # times its pause that a collection is followed by none
+# A quiet moment is awaited for this many times the wait between collections, and no longer.
+LONGEST_WAIT_FACTOR: Final = 10
+PAUSE_REST_FACTOR: Final = 1000  # times its pause that a collection is followed by none
 LONG_SECONDS: Final = 0.1  # a pause that the log tells of
 
 
@@ -78,7 +79,7 @@ class PlannedCollector:
         waited = now - self._collected_at
         if self._ended() - self._ended_before < MANY_ENDED or waited < self._wait:
             return False
-        if share > QUIET_SHARE and waited < PATIENCE * self._wait:
+        if share > QUIET_SHARE and waited < LONGEST_WAIT_FACTOR * self._wait:
             return False
         self._collect_now(now)
         return True
@@ -89,7 +90,7 @@ class PlannedCollector:
         pause = ended_at - began
         self._ended_before = self._ended()
         self._collected_at = ended_at
-        self._wait = max(LEAST_SECONDS, WORTH * pause)
+        self._wait = max(LEAST_SECONDS, PAUSE_REST_FACTOR * pause)
         self._counters.collections += 1
         self._counters.collected_objects += found
         self._counters.pause_seconds += pause

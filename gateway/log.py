@@ -24,9 +24,9 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
 OURS: Final = frozenset(("gateway", "protocols", "queue_core", "spark_etl", "migrations"))
-LONGEST_TEXT: Final = 4096  # characters of a message, or of one fact
-LONGEST_PART: Final = 1024  # characters of one value in a message
-LONGEST_TRACE: Final = 32_768
+LONGEST_TEXT_CHARACTERS: Final = 4096  # of a message, or of one fact
+LONGEST_PART_CHARACTERS: Final = 1024  # of one value in a message
+LONGEST_TRACE_CHARACTERS: Final = 32_768
 TRACE_MARGIN: Final = "  | "  # no line of a trace can be taken for a line of the log
 
 # Control characters, line separators, marks that turn the direction of writing or are not seen,
@@ -82,10 +82,10 @@ class _Part:
         self._value = value
 
     def __str__(self) -> str:
-        return _cut(str(self._value), LONGEST_PART)
+        return _cut(str(self._value), LONGEST_PART_CHARACTERS)
 
     def __repr__(self) -> str:
-        return _cut(repr(self._value), LONGEST_PART)
+        return _cut(repr(self._value), LONGEST_PART_CHARACTERS)
 
 
 def _part(value: object) -> object:
@@ -103,9 +103,9 @@ def message_of(record: logging.LogRecord) -> Clean:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, Clean) and len(value) <= LONGEST_TEXT:
+    if isinstance(value, Clean) and len(value) <= LONGEST_TEXT_CHARACTERS:
         return escaped(value)
-    return escaped(_cut(str(value), LONGEST_TEXT))
+    return escaped(_cut(str(value), LONGEST_TEXT_CHARACTERS))
 
 
 def _cut(text: str, longest: int) -> str:
@@ -187,7 +187,8 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]
     if record.stack_info:
         parts.append(formatter.formatStack(record.stack_info))
     text = "\n".join(parts)
-    if len(text) > LONGEST_TRACE:
-        half = LONGEST_TRACE // 2
-        text = f"{text[:half]}\n... {len(text) - LONGEST_TRACE} characters ...\n{text[-half:]}"
+    if len(text) > LONGEST_TRACE_CHARACTERS:
+        half = LONGEST_TRACE_CHARACTERS // 2
+        left_out = len(text) - LONGEST_TRACE_CHARACTERS
+        text = f"{text[:half]}\n... {left_out} characters ...\n{text[-half:]}"
     return [escaped(line) for line in without_secrets(text).split("\n")] if text else []

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SAID_AT_ONCE: Final = 20  # lines of one kind in one period
-PERIOD: Final = 10.0  # seconds
+PERIOD_SECONDS: Final = 10.0
 MOST_KINDS: Final = 512  # that are told apart; what comes then shares its logger's count
 LEFT_OUT: Final = "%d more lines like this one were left out in the last %.0f s: %s"
 
@@ -80,7 +80,7 @@ class Repetitions(logging.Filter):
             while self._counts:
                 kind = next(iter(self._counts))
                 count = self._counts[kind]
-                if now - count.began_at < PERIOD:
+                if now - count.began_at < PERIOD_SECONDS:
                     return
                 del self._counts[kind]
                 if count.example is not None:
@@ -99,7 +99,7 @@ class Repetitions(logging.Filter):
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return
-        self._loop.call_later(PERIOD, self._on_time)
+        self._loop.call_later(PERIOD_SECONDS, self._on_time)
 
     def _on_time(self) -> None:
         with self._lock:
@@ -128,7 +128,7 @@ def _summary(count: Count, example: logging.LogRecord) -> logging.LogRecord:
         example.pathname,
         example.lineno,
         LEFT_OUT,
-        (count.left_out, PERIOD, example.msg),
+        (count.left_out, PERIOD_SECONDS, example.msg),
         None,
     )
     record.left_out = count.left_out

@@ -14,11 +14,12 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-SHARE: Final = 0.4  # of the memory there is: the rest is for Python's objects, PostgreSQL, others
-WITHOUT_KNOWLEDGE: Final = 1 << 30  # bytes, where nobody says how much memory there is
+# The rest of the memory is for Python's objects, PostgreSQL and other programs.
+MEMORY_SHARE: Final = 0.4
+FALLBACK_BYTES: Final = 1 << 30  # where nobody says how much memory there is
 CGROUPS: Final = ("sys/fs/cgroup", "memory.max")  # version 2
 OLD_CGROUPS: Final = ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-LARGE_BLOCK: Final = 512 * 1024  # bytes; larger than what one read of a socket brings
+LARGE_BLOCK_BYTES: Final = 512 * 1024  # larger than what one read of a socket brings
 _M_MMAP_THRESHOLD: Final = -3
 
 
@@ -32,7 +33,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 def default_mark(root: Path = Path("/")) -> int:
     """Returns the high-water mark of memory for a configuration that sets none."""
     available = available_bytes(root)
-    return int((available or WITHOUT_KNOWLEDGE / SHARE) * SHARE)
+    return int((available or FALLBACK_BYTES / MEMORY_SHARE) * MEMORY_SHARE)
 
 
 def _machine_bytes(root: Path) -> Iterator[int]:
@@ -71,7 +72,7 @@ def keep_large_blocks_apart() -> None:
     is freed. glibc does so at first, and raises the threshold to 32 MiB with the first such block
     freed: from then on large bodies leave holes between small ones, which stay."""
     libc = _libc()
-    if libc is not None and not libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK):
+    if libc is not None and not libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES):
         logger.debug("the C library does not take a threshold for large blocks")
 
 

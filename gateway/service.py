@@ -32,7 +32,7 @@ from queue_core.store.ownership import Setback
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 20.0
-FORCED = 1
+FORCED_EXIT_CODE = 1
 ANEW_SECONDS = 1.0  # before a gateway starts again after a setback
 MOST_TRIES = 60
 GOODBYE = "the gateway is shutting down"
@@ -204,7 +204,7 @@ def _stop_on_signals(running: asyncio.Task[None]) -> None:
         nonlocal asked
         if asked:
             logger.warning("%s again: ending at once", number.name)
-            os._exit(FORCED)
+            os._exit(FORCED_EXIT_CODE)
         asked = True
         logger.info("%s: stopping", number.name)
         running.cancel()

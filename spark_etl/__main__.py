@@ -28,7 +28,7 @@ from spark_etl.export import (
 )
 from spark_etl.messages import CONNECTIONS
 from spark_etl.queues import all_queues
-from spark_etl.replay import RATE, ReplaySettings, plan_replay, replay
+from spark_etl.replay import MESSAGES_PER_SECOND, ReplaySettings, plan_replay, replay
 from spark_etl.report import Minute, page
 from spark_etl.runtime import session
 from spark_etl.snapshot import held_snapshot
@@ -183,7 +183,10 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", help="with --stream: before this time")
     parser.add_argument("--into", required=True, metavar="QUEUE", help="queue to publish to")
     parser.add_argument(
-        "--rate", type=float, default=RATE, help=f"most messages a second (default: {RATE:g})"
+        "--rate",
+        type=float,
+        default=MESSAGES_PER_SECOND,
+        help=f"most messages a second (default: {MESSAGES_PER_SECOND:g})",
     )
     parser.add_argument(
         "--name", help="name of this replay; one of the same name goes on where it stopped"

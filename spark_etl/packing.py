@@ -31,12 +31,12 @@ from spark_etl.unpacking import NULL_INT, Packed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUN: Final = 1024  # offsets in a row
+RUN_OFFSETS: Final = 1024  # packed into a row
 _FETCH_RUNS: Final = 4
 
 # The most that one value of these may have, so that a run of them has 64 MiB at most. The others
 # are short by the protocols' own limits.
-LARGEST: Final = 64 * 1024
+LARGEST_VALUE_BYTES: Final = 64 * 1024
 _UNBOUNDED: Final = ("headers", "deaths", "delivery", "native", "body")
 
 # A run is found by the index or not at all: the planner must not come to read a segment for each.
@@ -46,7 +46,7 @@ _PLAN: Final = "SET LOCAL enable_seqscan = off"
 def is_worth_packing(shape: Shape) -> bool:
     """Tells if packing pays. Large bodies, and those that are stored apart, are most of the work by
     themselves."""
-    return shape.largest <= LARGEST and not shape.has_shared_bodies
+    return shape.largest <= LARGEST_VALUE_BYTES and not shape.has_shared_bodies
 
 
 def read_packed(
@@ -61,7 +61,7 @@ def read_packed(
 ) -> DataFrame:
     """Reads a range of a queue, a run of offsets in each row; one connection for each partition."""
     shape = replace(shape, day=None)  # files are written by day anyway
-    step = max(1, min(RUN, -(-len(wanted) // partitions)))
+    step = max(1, min(RUN_OFFSETS, -(-len(wanted) // partitions)))
     runs = Range(0, -(-len(wanted) // step)).split(partitions)
     starts = [(wanted.after + part.after * step, wanted.after + part.upto * step) for part in runs]
     options = jdbc_options(url)
@@ -150,8 +150,8 @@ def _aggregates(shape: Shape) -> list[str]:
         size = f"octet_length({value})"
         filtered = ""
         if name in _UNBOUNDED:
-            fits.append(f"coalesce({size}, 0) <= {LARGEST}")
-            filtered = f" FILTER (WHERE {size} <= {LARGEST})"
+            fits.append(f"coalesce({size}, 0) <= {LARGEST_VALUE_BYTES}")
+            filtered = f" FILTER (WHERE {size} <= {LARGEST_VALUE_BYTES})"
         found.append(f"string_agg({value}, ''){filtered} AS \"{name}\"")
         known = size if name in ALWAYS else f"coalesce({size}, -1)"
         found.append(f"string_agg(int4send({known}), '') AS \"{name}_sizes\"")

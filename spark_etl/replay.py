@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JOB: Final = "replay"
 # Told after each step of a batch, so that a test can end the process there.
 STEPS: Final = ("read", "published", "committed")
-RATE: Final = 2000.0  # messages a second
+MESSAGES_PER_SECOND: Final = 2000.0
 _MOST_AT_ONCE: Final = 500
 
 _TEXTS: Final = (
@@ -55,7 +55,7 @@ _PUBLISH: Final = f"""
 class ReplaySettings:
     queue: str
     vhost: str = "/"
-    rate: float = RATE
+    rate: float = MESSAGES_PER_SECOND
     name: str | None = None  # another one replays the same messages again
 
     def target(self, source: Source) -> str:

@@ -24,7 +24,7 @@ WAY_TO_CONFIGURE = (
 
 
 LARGEST_NUMBER = 2**63 - 1
-LONGEST_WAIT = 31_536_000
+LONGEST_WAIT_SECONDS = 31_536_000
 
 
 class CommandError(Exception):
@@ -101,8 +101,10 @@ def seconds(text: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= LONGEST_WAIT:  # which is no number is in no range either
-        raise argparse.ArgumentTypeError(f"expected seconds from 0 to {LONGEST_WAIT}, got '{text}'")
+    if not 0 <= number <= LONGEST_WAIT_SECONDS:  # which is no number is in no range either
+        raise argparse.ArgumentTypeError(
+            f"expected seconds from 0 to {LONGEST_WAIT_SECONDS}, got '{text}'"
+        )
     return number
 
 

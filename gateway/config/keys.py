@@ -23,7 +23,7 @@ from gateway.config.source import ConfigError
 __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 
 KIB, MIB = 1024, 1024 * 1024
-LONGEST_KEEP_ALIVE: Final = 65_535  # seconds; MQTT writes it in two bytes
+LONGEST_KEEP_ALIVE_SECONDS: Final = 65_535  # MQTT writes it in two bytes
 # AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
 # Keys of buffers that have to hold at least one message, whatever its size.
 HOLD_A_MESSAGE: Final = {
@@ -575,9 +575,9 @@ def _listener_problems(listeners: Listeners) -> list[str]:
 def _broker_problems(config: Config) -> list[str]:
     problems = []
     keep_alive = config.mqtt.max_keep_alive
-    if keep_alive % 1 or keep_alive > LONGEST_KEEP_ALIVE:
+    if keep_alive % 1 or keep_alive > LONGEST_KEEP_ALIVE_SECONDS:
         problems.append(
-            f"mqtt.max_keep_alive: expected whole seconds up to {LONGEST_KEEP_ALIVE}s, "
+            f"mqtt.max_keep_alive: expected whole seconds up to {LONGEST_KEEP_ALIVE_SECONDS}s, "
             f"got {keep_alive}"
         )
     broker = config.broker

@@ -35,7 +35,8 @@ from queue_core.vhost import Queue
 REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0
 MOST_REQUEST_BYTES: Final = 64 * 1024
-REST: Final = 10  # times as long as the metrics took to write before they are written again
+# The metrics are written again after this many times the time that writing them took.
+SCRAPE_REST_FACTOR: Final = 10
 LISTED_AT_ONCE: Final = 500  # queues, in a millisecond or two
 PAUSE_SECONDS: Final = 0.005
 METRICS_LOGIN: Final = web.AppKey("metrics_login", bool)
@@ -72,7 +73,7 @@ class Scrapes:
             await self._collector.survey()
             text = generate_latest(self._registry)
             now = perf_counter()
-            self._free_at = now + REST * (now - began)
+            self._free_at = now + SCRAPE_REST_FACTOR * (now - began)
             return text
 
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-AGAIN: Final = 60.0  # seconds until the same is worth saying again
-MOST: Final = 100  # different ones that are remembered
+REPEAT_SECONDS: Final = 60.0  # until the same warning is written again
+MOST_REMEMBERED_TEXTS: Final = 100  # after which all are forgotten
 
 
 class Complaints:
-    """Writes each different warning at most once in AGAIN seconds."""
+    """Writes each different warning at most once in REPEAT_SECONDS seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -21,9 +21,9 @@ class Complaints:
 
     def warn(self, text: str, *arguments: object, exc_info: bool = False) -> None:
         said, now = text % arguments, self._clock()
-        if now - self._said.get(said, -AGAIN) < AGAIN:
+        if now - self._said.get(said, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
-        if len(self._said) >= MOST:
+        if len(self._said) >= MOST_REMEMBERED_TEXTS:
             self._said.clear()
         self._said[said] = now
         self._log.warning("%s", said, exc_info=exc_info)

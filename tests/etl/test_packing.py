@@ -19,7 +19,7 @@ from spark_etl import batch_writer
 from spark_etl.errors import EtlError
 from spark_etl.export import ExportSettings, export, read_export
 from spark_etl.messages import COLUMNS, Same, Shape
-from spark_etl.packing import LARGEST, RUN, packed_source
+from spark_etl.packing import LARGEST_VALUE_BYTES, RUN_OFFSETS, packed_source
 from spark_etl.parquet import NoArrowError, write_packed
 from spark_etl.queues import Queue, Segments
 from spark_etl.ranges import Range
@@ -265,14 +265,20 @@ async def test_a_run_of_offsets_is_one_probe_of_the_index_in_the_segments_that_h
     columns = frozenset(("offset", "enqueued_at", "durable", "body"))
     shape = Shape(columns, None, False, 0, {"durable": Same("true", "'true'")})
     queue = await queue_of(db)
-    table = packed_source(queue, Range(-1, 2999), shape, Segments([1], has_retired=False), RUN)
+    table = packed_source(
+        queue, Range(-1, 2999), shape, Segments([1], has_retired=False), RUN_OFFSETS
+    )
     query = f'SELECT * FROM {table} WHERE "first" >= 0 AND "first" < 2000'
     plan = "\n".join(r[0] for r in await db.fetch(f"EXPLAIN {query}"))
     assert f'(queue_id = {queue.id}) AND ("offset" > r.first) AND ("offset" <= LEAST(' in plan
     assert "Seq Scan on message_" not in plan
     assert "Sort" not in plan
     counts = await db.fetch(f'SELECT "first", messages FROM {table} ORDER BY 1')
-    assert [tuple(row) for row in counts] == [(-1, RUN), (RUN - 1, RUN), (2 * RUN - 1, 952)]
+    assert [tuple(row) for row in counts] == [
+        (-1, RUN_OFFSETS),
+        (RUN_OFFSETS - 1, RUN_OFFSETS),
+        (2 * RUN_OFFSETS - 1, 952),
+    ]
 
 
 async def test_a_large_message_among_small_ones_is_exported_message_by_message(
@@ -281,11 +287,11 @@ async def test_a_large_message_among_small_ones_is_exported_message_by_message(
     """No run of messages may become larger than memory allows."""
     await house.stream("s")
     await house.store("s", *[b"%d" % i for i in range(330)])
-    await house.store("s", b"x" * (LARGEST + 1))
+    await house.store("s", b"x" * (LARGEST_VALUE_BYTES + 1))
     await house.store("s", *[b"%d" % i for i in range(331, 700)])
     rows = await asyncio.to_thread(run, spark, house.url, tmp_path / "out")
     assert [row.offset for row in rows] == list(range(700))
-    assert len(rows[330].body) == LARGEST + 1
+    assert len(rows[330].body) == LARGEST_VALUE_BYTES + 1
     assert "a message is not as the sample said" in capsys.readouterr().err
 
 

@@ -26,9 +26,9 @@ Amendments = dict[int, tuple[int, bytes | None]]
 
 COLUMNS: Final = ", ".join(f'"{name}"' for name in READ)
 CHUNK_BYTES: Final = 8 * 1024 * 1024  # read back at once: small messages may be followed by large
-SLICE: Final = 500  # rows made into entries in one turn of the event loop
-DROPS: Final = 20  # segments that may be dropped while somebody reads from them
-RETRY: Final = 0.5  # seconds, while the database is out of reach
+SLICE_ROWS: Final = 500  # made into entries in one turn of the event loop
+MOST_DROP_RETRIES: Final = 20  # of a read whose segment was dropped meanwhile
+RETRY_SECONDS: Final = 0.5  # while the database is out of reach
 
 
 def range_statement(segment: int) -> str:
@@ -172,10 +172,10 @@ class Reader:
                 f"SELECT id, body FROM howdah.message_body_{segment} WHERE id = ANY($1::int8[])"
             )
             bodies = {row["id"]: row["body"] for row in await connection.fetch(statement, ids)}
-        entries = entries_from_rows(rows[:SLICE], self._forms, bodies)
-        for start in range(SLICE, len(rows), SLICE):
+        entries = entries_from_rows(rows[:SLICE_ROWS], self._forms, bodies)
+        for start in range(SLICE_ROWS, len(rows), SLICE_ROWS):
             await asyncio.sleep(0)
-            entries += entries_from_rows(rows[start : start + SLICE], self._forms, bodies)
+            entries += entries_from_rows(rows[start : start + SLICE_ROWS], self._forms, bodies)
         return entries
 
 
@@ -233,7 +233,7 @@ class LogSource:
                 entries = await read()
                 break
             except asyncpg.UndefinedTableError as error:
-                if tries < DROPS:
+                if tries < MOST_DROP_RETRIES:
                     # the segment was dropped just now, and what was left in it moved on
                     await asyncio.sleep(0.01)
                     continue
@@ -253,7 +253,7 @@ class LogSource:
                     error,
                     exc_info=True,
                 )
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(RETRY_SECONDS)
         for entry in entries if self.delays else ():
             # not popped: a consumer with a filter may read it, too, and before all others
             entry.not_before = self.delays.get(entry.offset, entry.not_before)

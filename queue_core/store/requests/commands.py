@@ -44,7 +44,7 @@ FORGET: Final = """
     WHERE id IN (SELECT id FROM howdah.command ORDER BY id LIMIT 200)
       AND done_at < now() - interval '7 days'
 """
-REDRIVE_CHUNK: Final = 500
+REDRIVE_CHUNK_MESSAGES: Final = 500
 
 Result = dict[str, Any]
 Answer = tuple[Result | None, str | None]  # what came of it, or why nothing did
@@ -165,8 +165,10 @@ class Commands:
             for offset in range(start, end)
         ]
         moved = 0
-        for at in range(0, len(wanted), REDRIVE_CHUNK):
-            moved += await self._redrive_some(vhost, queue, wanted[at : at + REDRIVE_CHUNK])
+        for at in range(0, len(wanted), REDRIVE_CHUNK_MESSAGES):
+            moved += await self._redrive_some(
+                vhost, queue, wanted[at : at + REDRIVE_CHUNK_MESSAGES]
+            )
         return {"moved": moved, "left": len(wanted) - moved}
 
     async def _redrive_some(self, vhost: Vhost, queue: ClassicQueue, offsets: list[int]) -> int:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHUNK: Final = 1000
+CHUNK_ROWS: Final = 1000
 CHUNK_BYTES: Final = 16 * 1024 * 1024  # that are read at once, and one message more
-RESCAN: Final = 5.0  # seconds
+RESCAN_SECONDS: Final = 5.0  # after which the outbox is read from its first row again
 
 
 def _first_rows(condition: str, columns: str = "") -> str:
@@ -56,7 +56,7 @@ def _first_rows(condition: str, columns: str = "") -> str:
                     AS bytes
             ) s
             WHERE {condition}
-            ORDER BY o.id LIMIT {CHUNK}
+            ORDER BY o.id LIMIT {CHUNK_ROWS}
         ) o WHERE o.bytes_so_far - o.bytes < {CHUNK_BYTES} ORDER BY o.id
     """
 
@@ -79,7 +79,7 @@ QueueKey = tuple[str, str]  # vhost and name
 
 def _has_more(rows: list[asyncpg.Record]) -> bool:
     """Tells if the outbox may have more rows than were read at once."""
-    return len(rows) >= CHUNK or (bool(rows) and rows[-1]["bytes_so_far"] >= CHUNK_BYTES)
+    return len(rows) >= CHUNK_ROWS or (bool(rows) and rows[-1]["bytes_so_far"] >= CHUNK_BYTES)
 
 
 def _count_before(rows: list[asyncpg.Record], moment: datetime) -> int:
@@ -165,7 +165,7 @@ class Outbox:
         """Publishes messages that waited for room to the queues that have some now."""
         if now >= self._next_rescan:
             # a transaction may take its number from the sequence long before it shows
-            self._low, self._next_rescan = 0, now + RESCAN
+            self._low, self._next_rescan = 0, now + RESCAN_SECONDS
         if self._waited_for is None:
             found = await connection.fetch(WAITED_FOR)
             self._waited_for = {(row["vhost"], row["queue"]) for row in found}

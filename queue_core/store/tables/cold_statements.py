@@ -23,7 +23,7 @@ from queue_core.store.write.fence import CHECK, Fence
 # Data out of range, one row twice in a statement, and what is too large for an index or a row: the
 # same would fail again, and whoever is written along with it has nothing to do with it.
 ABOUT_VALUES: Final = ("21", "22", "54")
-# A DBA's doing, until he undoes it: no right, no table, no function, no schema.
+# A DBA's doing, until it is undone: no right, no table, no function, no schema.
 TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
 
 FENCE: Final = "howdah_fence"  # an engine's option: the Fence that a gateway's own pass

@@ -12,7 +12,7 @@ from queue_core.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 500  # items of one transaction
+MOST_ITEMS: Final = 500  # of one transaction
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,8 +38,8 @@ class Gathering(Generic[T, R]):
     async def _run(self) -> None:
         try:
             while self._waiting:
-                batch = self._waiting[:MOST]
-                del self._waiting[:MOST]
+                batch = self._waiting[:MOST_ITEMS]
+                del self._waiting[:MOST_ITEMS]
                 await self._write_batch(batch)
         finally:
             self._task = None

@@ -19,7 +19,7 @@ from queue_core.store.schema import retained
 from queue_core.store.tables.cold_statements import reading, transaction
 from queue_core.store.write.rows import Forms, message_from_row
 
-PAGE: Final = 10_000  # rows of the index that are read at once
+PAGE_ROWS: Final = 10_000  # of the index that are read at once
 
 
 class RetainedTable:
@@ -37,7 +37,7 @@ class RetainedTable:
         )
         async with reading(self._engine) as connection:
             result = await connection.stream(statement)
-            async for rows in result.partitions(PAGE):
+            async for rows in result.partitions(PAGE_ROWS):
                 yield [
                     KeptTopic(row.vhost, row.topic, row.size, _seconds(row.expires_at))
                     for row in rows

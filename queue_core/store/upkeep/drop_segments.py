@@ -30,8 +30,8 @@ from queue_core.store.write.writer import Writer
 log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT: Final = "50ms"
-LONGEST_PAUSE: Final = 30  # rounds of upkeep
-CARRY_AT_MOST: Final = 0.05  # of a segment's messages may still be needed for it to be given up
+LONGEST_PAUSE_ROUNDS: Final = 30  # of upkeep without a try to drop a segment that is being read
+CARRY_SHARE: Final = 0.05  # of a segment's messages may still be needed for it to be given up
 CARRY_ROWS: Final = 20_000
 
 # Marked by keep_for_archive(): the copy comes first.
@@ -64,7 +64,7 @@ FORGET_LOG_ENDS: Final = """
     DELETE FROM howdah.log_end e
     WHERE NOT EXISTS (SELECT FROM howdah.queue q WHERE q.id = e.queue_id)
 """
-RESERVE: Final = 1_000_000  # offsets ahead of the end that is noted
+RESERVED_OFFSETS: Final = 1_000_000  # ahead of the end that is noted
 # Who is in the way of a drop, told by its transaction: everybody may see that, of everybody.
 HOLDERS: Final = """
     SELECT l.pid, l.virtualtransaction FROM pg_locks l
@@ -197,7 +197,7 @@ class Maintenance:
                     if gaps:
                         live[queue.log] = gaps
         count = sum(end - start for gaps in live.values() for start, end in gaps)
-        if count <= min(CARRY_ROWS, CARRY_AT_MOST * segment.messages):
+        if count <= min(CARRY_ROWS, CARRY_SHARE * segment.messages):
             await self._drop(connection, segment, queues, live)
 
     def _is_over(self, queue: StreamQueue, segment: Segment) -> bool:
@@ -263,7 +263,7 @@ class Maintenance:
         """Puts off dropping a segment that somebody reads. Each try makes others wait behind us for
         a moment, so the next one comes later and later; `howdah doctor` tells since when the
         segment could have gone."""
-        self._pause = min(max(1, self._pause * 2), LONGEST_PAUSE)
+        self._pause = min(max(1, self._pause * 2), LONGEST_PAUSE_ROUNDS)
         self._rounds_left = self._pause
         self._in_the_way = (segment.id, await self._holders(connection, segment.id))
         if segment.id not in self.blocked and not is_needed:
@@ -364,8 +364,8 @@ class Maintenance:
             tail = queue.log.tail
             newest = max(queue.log.spans, default=0)
             known, reserved = self._ends.get(queue_id, (0, 0))
-            if tail and (newest > known or tail > reserved - RESERVE // 2):
-                changed[queue_id] = (tail, max(tail + RESERVE, reserved))
+            if tail and (newest > known or tail > reserved - RESERVED_OFFSETS // 2):
+                changed[queue_id] = (tail, max(tail + RESERVED_OFFSETS, reserved))
                 noted[queue_id] = (newest, changed[queue_id][1])
         gone = self._ends.keys() - self._queues.queues.keys()
         if not gone and not changed:

@@ -42,9 +42,9 @@ from queue_core.store.write.segments import SegmentBook
 
 log = logging.getLogger(__name__)
 
-SHARED_BODY: Final = 4096  # bytes from which a body for several queues is stored once
-MANY_RANGES: Final = 64  # settled ranges above which a row says only what is new
-FULL_EVERY: Final = 64  # such rows after which one says everything again
+SHARED_BODY_BYTES: Final = 4096  # from which a body for several queues is stored once
+MOST_FULL_ROW_RANGES: Final = 64  # with more settled ranges, a row says only what is new
+FULL_ROW_INTERVAL_ROWS: Final = 64  # partial rows before one says everything again
 
 
 GONE: Final = InvalidArgument(
@@ -140,13 +140,13 @@ class Batch:
         """Stores a large body once a segment if several of the last `count` appends are copies of
         one message. (A transaction's appends may be of several messages.)"""
         copies = self._appended[-count:]
-        if all(len(entry.message.body) < SHARED_BODY for _, _, entry, _ in copies):
+        if all(len(entry.message.body) < SHARED_BODY_BYTES for _, _, entry, _ in copies):
             return
         numbers = Counter((segment, id(entry.message)) for segment, _, entry, _ in copies)
         ids: dict[tuple[int, int], int] = {}
         for i, (segment, each, entry, _) in enumerate(copies, len(self._appended) - count):
             message, key = entry.message, (segment, id(entry.message))
-            if len(message.body) < SHARED_BODY or numbers[key] == 1:
+            if len(message.body) < SHARED_BODY_BYTES or numbers[key] == 1:
                 continue
             if key not in ids:
                 ids[key] = self._book.next_body_id()
@@ -217,7 +217,10 @@ class Batch:
         unwritten, settled.unwritten = settled.unwritten, Intervals()
         self._written.append((cursor, unwritten))
         self._leases.append((cursor, cursor.lease_asked))
-        is_full = settled.above.range_count() <= MANY_RANGES or cursor.seq >= FULL_EVERY
+        is_full = (
+            settled.above.range_count() <= MOST_FULL_ROW_RANGES
+            or cursor.seq >= FULL_ROW_INTERVAL_ROWS
+        )
         cursor.seq = 0 if is_full else cursor.seq + 1
         acked = settled.above if is_full else unwritten
         self.settlements.append(
@@ -266,7 +269,7 @@ class Batch:
         for cursor, unwritten in self._written:
             for start, end in unwritten:
                 cursor.settled.unwritten.add_range(start, end)
-            cursor.seq = FULL_EVERY  # the next row says everything
+            cursor.seq = FULL_ROW_INTERVAL_ROWS  # the next row says everything
 
     def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
         """Tells consumers and publishers of the commit."""

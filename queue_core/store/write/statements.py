@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Rows from which COPY is worth its round trips: with 500, it takes 2.2 + 3.3 us a row (here and in
 # the server), arrays 5.0 + 5.3. With 100 they are equal, and arrays need one round trip, not five.
-COPY_FROM: Final = 100
+COPY_ROWS: Final = 100
 COPY_BYTES: Final = 256 * 1024  # and bytes of body: 256 KiB cost 2.0 ms of CPU instead of 4.2
 INSERT_ROWS: Final = 4096  # of one statement; the largest have 64 KiB (what consumers add)
 END_OF_TIME: Final = 253_402_300_799.0  # what waits for ever waits until the last second of 9999
@@ -275,6 +275,6 @@ def _columns(batch: Batch) -> tuple[str, ...]:
 def is_for_copy(rows: list[tuple[Any, ...]]) -> bool:
     """Tells if rows go by COPY: they are many or large. An array is built in memory on both sides,
     COPY streams."""
-    if len(rows) >= COPY_FROM:
+    if len(rows) >= COPY_ROWS:
         return True
     return sum(len(row[BODY]) for row in rows if row[BODY] is not None) >= COPY_BYTES

@@ -37,7 +37,7 @@ MOST_UNITS: Final = 2048  # of one transaction, each message of a run counted: t
 MOST_BYTES: Final = 16 * 1024 * 1024
 GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
 SLOW_SECONDS: Final = 2.0  # that a commit may take before it is told of
-UNIT_COST: Final = 600  # bytes of memory besides the message itself
+UNIT_COST_BYTES: Final = 600  # of memory besides the message itself
 LOCK_TIMEOUT: Final = "1s"  # that a new generation waits for a reader of the journal
 
 # The server's word that the data, not the moment, is wrong: the same write would fail again.
@@ -137,7 +137,7 @@ class Writer:
         self._units.append(unit)
         self.submitted += 1
         count = len(unit.appends) if unit.is_run else 1
-        size = UNIT_COST * count
+        size = UNIT_COST_BYTES * count
         for _, entry in unit.appends:
             message = entry.message
             size += len(message.body) + len(message.native)
@@ -275,7 +275,7 @@ class Writer:
             count += len(unit.tokens)
             size += unit.size()
         self._waiting_units -= count
-        self._waiting_bytes -= UNIT_COST * count + size
+        self._waiting_bytes -= UNIT_COST_BYTES * count + size
         return taken
 
     # --- one batch

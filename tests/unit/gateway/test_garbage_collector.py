@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.garbage_collector import (
     LEAST_SECONDS,
+    LONGEST_WAIT_FACTOR,
     MANY_ENDED,
-    PATIENCE,
-    WORTH,
+    PAUSE_REST_FACTOR,
     CollectorCounters,
     PlannedCollector,
 )
@@ -52,8 +52,8 @@ def test_a_quiet_moment_is_waited_for_but_not_for_ever() -> None:
     gateway.busy += LEAST_SECONDS * 3
     gateway.now += LEAST_SECONDS * 3
     assert not gateway.collector.look()
-    gateway.busy += LEAST_SECONDS * PATIENCE
-    gateway.now += LEAST_SECONDS * PATIENCE
+    gateway.busy += LEAST_SECONDS * LONGEST_WAIT_FACTOR
+    gateway.now += LEAST_SECONDS * LONGEST_WAIT_FACTOR
     assert gateway.collector.look()
 
 
@@ -63,5 +63,5 @@ def test_a_long_pause_is_followed_by_a_long_wait() -> None:
     gateway.ended = MANY_ENDED
     assert gateway.after(LEAST_SECONDS * 2)
     gateway.ended += MANY_ENDED
-    assert not gateway.after(WORTH * 0.9)
-    assert gateway.after(WORTH * 0.2)
+    assert not gateway.after(PAUSE_REST_FACTOR * 0.9)
+    assert gateway.after(PAUSE_REST_FACTOR * 0.2)

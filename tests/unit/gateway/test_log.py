@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.log import LONGEST_TEXT, set_up_logging
-from gateway.log_repetitions import MOST_KINDS, PERIOD, SAID_AT_ONCE, Repetitions
+from gateway.log import LONGEST_TEXT_CHARACTERS, set_up_logging
+from gateway.log_repetitions import MOST_KINDS, PERIOD_SECONDS, SAID_AT_ONCE, Repetitions
 from tests.support.clock import Clock
 
 
@@ -140,7 +140,7 @@ def test_a_line_is_cut_where_a_peer_would_fill_the_disk_with_one() -> None:
     stream = io.StringIO()
     set_up_logging("info", "text", stream)
     logging.getLogger("x").warning("topic '%s'", "a" * 65_536)
-    assert len(stream.getvalue()) < LONGEST_TEXT + 200
+    assert len(stream.getvalue()) < LONGEST_TEXT_CHARACTERS + 200
     assert "more characters" in stream.getvalue()
 
 
@@ -210,7 +210,7 @@ def test_what_a_peer_causes_again_and_again_is_said_a_few_times_and_then_counted
     assert len(handler.lines) == SAID_AT_ONCE
     logger.warning("something else")
     assert handler.lines[-1] == "something else"
-    handler.clock.now += PERIOD
+    handler.clock.now += PERIOD_SECONDS
     logger.warning("login of '%s' refused", "later")
     *_, summary, last = handler.lines
     assert summary.startswith(f"{10_000 - SAID_AT_ONCE} more lines like this one were left out")

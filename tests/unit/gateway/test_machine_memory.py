@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.machine_memory import WITHOUT_KNOWLEDGE, available_bytes, default_mark
+from gateway.machine_memory import FALLBACK_BYTES, available_bytes, default_mark
 
 GIB = 1 << 30
 
@@ -70,4 +70,4 @@ def test_the_least_of_machine_and_groups_counts(
 
 def test_where_nobody_says_there_is_a_mark_all_the_same(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
-    assert default_mark(tmp_path) == WITHOUT_KNOWLEDGE
+    assert default_mark(tmp_path) == FALLBACK_BYTES

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.tables.group_commit import MOST, Gathering
+from queue_core.store.tables.group_commit import MOST_ITEMS, Gathering
 
 
 class Table:
@@ -66,8 +66,8 @@ async def test_an_outage_is_told_to_each_and_the_next_try_may_succeed() -> None:
 async def test_a_transaction_has_a_bound() -> None:
     table = Table()
     gathering = Gathering(table.write)
-    await asyncio.gather(*(gathering.add(n) for n in range(MOST * 2 + 1)))
-    assert [len(batch) for batch in table.batches] == [MOST, MOST, 1]
+    await asyncio.gather(*(gathering.add(n) for n in range(MOST_ITEMS * 2 + 1)))
+    assert [len(batch) for batch in table.batches] == [MOST_ITEMS, MOST_ITEMS, 1]
 
 
 async def test_who_stops_waiting_does_not_stop_the_others() -> None:

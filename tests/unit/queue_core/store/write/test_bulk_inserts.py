@@ -10,7 +10,7 @@ import pytest
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import NO_PROPERTIES, Death, Message, Properties
 from queue_core.store.write.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
-from queue_core.store.write.statements import COPY_BYTES, COPY_FROM, is_for_copy
+from queue_core.store.write.statements import COPY_BYTES, COPY_ROWS, is_for_copy
 
 
 def row(body: bytes | None) -> tuple[Any, ...]:
@@ -21,7 +21,7 @@ def row(body: bytes | None) -> tuple[Any, ...]:
     ("rows", "expected"),
     [
         pytest.param([row(b"x")], False, id="a small message"),
-        pytest.param([row(b"x")] * COPY_FROM, True, id="many messages"),
+        pytest.param([row(b"x")] * COPY_ROWS, True, id="many messages"),
         pytest.param([row(bytes(COPY_BYTES))], True, id="one large body"),
         pytest.param([row(bytes(COPY_BYTES // 4))] * 4, True, id="bodies that are large together"),
         pytest.param([row(None)] * 4, False, id="bodies that are stored apart"),
