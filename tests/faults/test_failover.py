@@ -331,7 +331,10 @@ class MqttClient:
     def __init__(self, gateway: GatewayProcess, name: str, *, will: bool = False) -> None:
         self.received: list[bytes] = []
         self._done = threading.Event()
-        self._client = paho.Client(CallbackAPIVersion.VERSION2, name, clean_session=False)
+        # One that came back by itself would make its session anew before a test looks for it.
+        self._client = paho.Client(
+            CallbackAPIVersion.VERSION2, name, clean_session=False, reconnect_on_failure=False
+        )
         if will:
             self._client.will_set("status", b"gone", qos=1)
         self._client.on_connect = self._on_connect
