@@ -148,20 +148,18 @@ async def _problems(url: str) -> list[Problem]:
     return problems
 
 
-async def bring_up_to_date(url: str, revision: str | None = None) -> str | None:
-    """Migrates the database where it is behind, and returns the revision that it has then."""
+async def bring_up_to_date(url: str) -> str:
+    """Migrates the database to the newest revision where it is behind; returns that revision."""
     from queue_core.store.operator import migration
 
-    wanted = revision or migration.expected_version()
+    newest = migration.expected_version()
     async with reaching(url):
         version = await migration.current_version(url)
-        if version == wanted:
+        if version == newest:
             return version
-        if version is not None and version not in migration.known_versions():
-            return version  # a later release's: preflight says what to do
-        logger.info("migrating the schema from %s to %s", version or "nothing", wanted)
+        logger.info("migrating the schema from %s to %s", version or "nothing", newest)
         try:
-            return await migration.upgrade(url, wanted)
+            return await migration.upgrade(url)
         except migration.MigrationError as error:
             raise unusable(url, error) from error
 

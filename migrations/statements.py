@@ -1,4 +1,4 @@
-"""SQL files of the revisions: read, cut into statements, run or printed.
+"""SQL files of the migrations: read, cut into statements, run or printed.
 
 The database driver takes one statement at a time; psql takes the file as it is. Knows SQL's quoting
 and comments, and nothing of what the statements say.
@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from alembic import context, op
+from alembic import context
 
 FOLDER: Final = Path(__file__).parent / "sql"
 
-# What may hold a semicolon that ends nothing. Nested comments and E'' strings: our files have none.
+# Tokens that may hold a semicolon which ends no statement. Our files have no nested comments and no
+# E'' strings.
 _TOKEN: Final = re.compile(
     r"""
     --[^\n]*                                # comment to the end of the line
@@ -30,7 +31,7 @@ _TOKEN: Final = re.compile(
 
 
 def split(sql: str) -> Iterator[str]:
-    """Each statement of a script, with the comments before it and without its semicolon."""
+    """Yields each statement of a script, with the comments before it, without its semicolon."""
     start = 0
     for token in _TOKEN.finditer(sql):
         if token[0] == ";":
@@ -42,12 +43,12 @@ def split(sql: str) -> Iterator[str]:
 
 
 def run(file_name: str) -> None:
-    """Runs a file of this folder as part of a revision; offline, prints it as it is."""
+    """Runs a file below sql/ as part of a migration; offline, prints it as it is."""
     sql = (FOLDER / file_name).read_text(encoding="utf-8")
     statements = list(split(sql))
     if context.is_offline_mode():
         context.get_context().impl.static_output(sql)
         return
-    connection = op.get_bind()
+    connection = context.get_bind()
     for statement in statements:
         connection.exec_driver_sql(statement)

@@ -31,7 +31,8 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--to",
         metavar="REV",
-        help="revision to go to (default: the newest); base: none at all",
+        help="revision to go to (default: the newest); an older one is the way back, base: none "
+        "at all",
     )
     parser.add_argument(
         "--from",
@@ -51,21 +52,31 @@ async def migrate(options: argparse.Namespace, config: Config) -> int:
         raise CommandError("--from goes with --sql: without it, the database says where it is")
     if options.sql:
         since = await _since(options, config, revisions)
-        is_up = revisions.index(target) >= revisions.index(since)
-        sql = migration.upgrade_sql if is_up else migration.downgrade_sql
-        print(sql(target, since=since))
+        if is_way_back(revisions, since, target):
+            print(migration.downgrade_sql(target, since=since))
+        else:
+            print(migration.upgrade_sql(since))
         return 0
+    after: str | None
     async with database_url(config, make=True) as url:
         before = await _version(url)
-        if before is not None and before in revisions:
-            is_up = revisions.index(target) >= revisions.index(before)
-        else:
-            is_up = target != BASE
-        if not is_up:
+        if is_way_back(revisions, before or BASE, target):
             await _require_no_gateway(url)
-        after = await (bring_up_to_date(url, target) if is_up else take_back(url, target))
+            after = await take_back(url, target)
+        else:
+            after = await bring_up_to_date(url)
     print(f"schema: {before or 'none'} -> {after or 'none'}" if before != after else _stays(after))
     return 0
+
+
+def is_way_back(revisions: tuple[str, ...], before: str, target: str) -> bool:
+    """Says whether a migration goes back. Raises CommandError where it would stop on the way up:
+    functions and views fit the tables of the newest revision only."""
+    if target == revisions[-1]:
+        return False
+    if before in revisions and revisions.index(before) < revisions.index(target):
+        raise CommandError(f"--to {target}: the way up leads to {revisions[-1]} only")
+    return True
 
 
 def _stays(version: str | None) -> str:
@@ -85,8 +96,18 @@ async def _since(options: argparse.Namespace, config: Config, revisions: tuple[s
         return _known(options.since, "--from", revisions)
     if config.database.url is None:
         return BASE
-    version = await _version(config.database.url)
-    return BASE if version is None else _known(version, "the database is at", revisions)
+    version = await _version(config.database.url) or BASE
+    if version not in revisions:
+        raise CommandError(f"the database is at {version}; {_way_out_of(version)}")
+    return version
+
+
+def _way_out_of(version: str) -> str:
+    from queue_core.store.operator import migration
+
+    if migration.leads_to_newest(version):
+        return "there is no SQL to print: run `howdah migrate` itself, which takes it over"
+    return migration.way_out_of(version)
 
 
 async def _require_no_gateway(url: str) -> None:

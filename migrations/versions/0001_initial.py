@@ -1,6 +1,7 @@
-"""The first schema: definitions, log, journal, work from SQL; functions, views and roles.
+"""The first schema's tables: definitions, sessions, log, requests from SQL. Functions, views and
+grants are no part of a revision: see migrations/repeatable.py.
 
-Revision ID: 0001
+Revision ID: 0001_initial
 Revises:
 """
 
@@ -8,14 +9,14 @@ from __future__ import annotations
 
 from migrations import statements
 
-revision = "0001"
+revision = "0001_initial"
 down_revision: str | None = None
 branch_labels: str | None = None
 depends_on: str | None = None
 
 
 def upgrade() -> None:
-    for name in ("tables", "segments", "views", "publish", "operations", "roles", "rows"):
+    for name in ("definitions", "sessions", "log", "requests", "rows"):
         statements.run(f"0001_{name}.sql")
 
 

@@ -470,6 +470,17 @@ def test_an_unknown_revision_is_refused(database_url: str) -> None:
     assert "--to 7777: no such revision; known: base, 0001" in words
 
 
+def test_a_schema_that_no_migration_starts_from_is_refused_with_the_way_out(
+    database_url: str,
+) -> None:
+    environ = {"HOWDAH_DATABASE__URL": database_url}
+    answer(howdah("migrate", environ=environ))
+    for version, way_out in (("0009", "an empty database"), ("9999", "install the release")):
+        execute(database_url, f"UPDATE howdah.alembic_version SET version_num = '{version}'")
+        assert way_out in refusal(howdah("migrate", environ=environ))
+        assert f"at {version}" in refusal(howdah("migrate", "--sql", environ=environ))
+
+
 # --- the command line itself
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.server import EmbeddedPostgres
-from migrations import statements
+from migrations import repeatable, statements
 from queue_core.store.operator import migration
 from queue_core.store.operator.migration import MigrationError
 from queue_core.store.schema import SCHEMA, VERSION_TABLE, is_leaf, metadata
@@ -55,15 +56,18 @@ UNION ALL SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = to_regnam
 
 # All that a revision may change, with leaves in use: what functions and views do, and for whom.
 _EVERYTHING = f"""
-SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid), p.proacl::text,
+SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid),
+       ARRAY(SELECT g::text FROM unnest(p.proacl) g ORDER BY 1),
        obj_description(p.oid, 'pg_proc')
 FROM pg_proc p WHERE p.pronamespace = to_regnamespace('howdah')
 UNION ALL
-SELECT c.relname, CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) END, c.relacl::text,
+SELECT c.relname, CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) END,
+       ARRAY(SELECT g::text FROM unnest(c.relacl) g ORDER BY 1),
        obj_description(c.oid, 'pg_class')
 FROM pg_class c WHERE c.relnamespace = to_regnamespace('howdah')
 UNION ALL
-SELECT c.relname, a.attname, a.attacl::text, col_description(c.oid, a.attnum)
+SELECT c.relname, a.attname, ARRAY(SELECT g::text FROM unnest(a.attacl) g ORDER BY 1),
+       col_description(c.oid, a.attnum)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 WHERE c.relnamespace = to_regnamespace('howdah') AND c.relkind IN ('r', 'p', 'v')
 UNION ALL
@@ -155,19 +159,75 @@ async def test_down_leaves_nothing_behind_and_up_again_works(database_url: str) 
     assert await migration.upgrade(database_url) == migration.expected_version()
 
 
-async def test_each_step_down_leaves_what_the_step_up_had_found(database_url: str) -> None:
-    """With partitions in use at every step."""
-    await migration.upgrade(database_url, migration.known_versions()[0])
-    execute(database_url, "SELECT howdah.create_segment(), howdah.open_generation(2)")
-    before = {}
-    for revision in migration.known_versions():
-        await migration.upgrade(database_url, revision)
-        before[revision] = await _fetch(database_url, _EVERYTHING)
-    for revision in reversed(migration.known_versions()[:-1]):
-        await migration.downgrade(database_url, revision)
-        found = await _fetch(database_url, _EVERYTHING)
-        assert sorted(before[revision] - found) == [], f"missing at {revision}"
-        assert sorted(found - before[revision]) == [], f"left over at {revision}"
+async def test_back_to_any_revision_and_up_again_everything_is_as_it_was(
+    migrated_url: str,
+) -> None:
+    before = await _fetch(migrated_url, _EVERYTHING)
+    for revision in ("base", *migration.known_versions()[:-1]):
+        await migration.downgrade(migrated_url, revision)
+        await migration.upgrade(migrated_url)
+        found = await _fetch(migrated_url, _EVERYTHING)
+        assert sorted(before - found) == [], f"missing after {revision}"
+        assert sorted(found - before) == [], f"left over after {revision}"
+
+
+# ----------------------------------------------------------------------------- repeatable files
+
+
+async def test_repeatable_files_run_again_change_nothing(migrated_url: str) -> None:
+    """With partitions in use."""
+    execute(migrated_url, "SELECT howdah.create_segment(), howdah.open_generation(2)")
+    before = await _fetch(migrated_url, _EVERYTHING)
+    for path in repeatable.PATHS:
+        sql = (statements.FOLDER / path).read_text(encoding="utf-8")
+        execute(migrated_url, *statements.split(sql))
+    found = await _fetch(migrated_url, _EVERYTHING)
+    assert sorted(before - found) == []
+    assert sorted(found - before) == []
+
+
+def test_every_repeatable_file_is_run() -> None:
+    folder = statements.FOLDER / "repeatable"
+    assert sorted(repeatable.FILES) == sorted(path.stem for path in folder.glob("*.sql"))
+
+
+def test_revisions_hold_no_text_of_a_function_or_view() -> None:
+    for path in statements.FOLDER.glob("*.sql"):
+        if not path.stem.endswith("down"):
+            assert not re.search(r"CREATE .*(FUNCTION|VIEW)", path.read_text()), path.name
+
+
+# ----------------------------------------------------------------- schemas before the first release
+
+
+async def test_a_database_at_the_last_unreleased_schema_is_taken_over_with_what_it_holds(
+    migrated_url: str,
+) -> None:
+    """Its tables are the same; its functions, views and grants are made anew."""
+    before = await _fetch(migrated_url, _EVERYTHING)
+    execute(
+        migrated_url,
+        f"UPDATE howdah.alembic_version SET version_num = '{migration.LAST_UNRELEASED}'",
+        "INSERT INTO howdah.vhost (name) VALUES ('kept')",
+        "CREATE OR REPLACE FUNCTION howdah.body_text(body bytea) RETURNS text LANGUAGE sql "
+        "IMMUTABLE AS 'SELECT NULL::text'",
+        "REVOKE SELECT ON howdah.queue_status FROM howdah_operator",
+    )
+    assert await migration.upgrade(migrated_url) == migration.expected_version()
+    assert fetch_value(migrated_url, "SELECT count(*) FROM howdah.vhost WHERE name = 'kept'") == 1
+    found = await _fetch(migrated_url, _EVERYTHING)
+    assert sorted(before - found) == []
+    granted = "has_table_privilege('howdah_operator', 'howdah.queue_status', 'SELECT')"
+    assert fetch_value(migrated_url, f"SELECT {granted}") is True
+
+
+async def test_a_database_at_an_older_unreleased_schema_is_refused_and_left_as_it_is(
+    migrated_url: str,
+) -> None:
+    execute(migrated_url, "UPDATE howdah.alembic_version SET version_num = '0009'")
+    with pytest.raises(MigrationError, match="made before the first release, and no step leads"):
+        await migration.upgrade(migrated_url)
+    assert await migration.current_version(migrated_url) == "0009"
 
 
 async def test_down_stops_at_a_view_of_somebody_else_and_names_it(migrated_url: str) -> None:
@@ -179,7 +239,7 @@ async def test_down_stops_at_a_view_of_somebody_else_and_names_it(migrated_url: 
 
 async def test_an_unknown_revision_is_refused_with_those_that_are_known(database_url: str) -> None:
     with pytest.raises(MigrationError, match="known revisions are 0001"):
-        await migration.upgrade(database_url, "7777")
+        await migration.downgrade(database_url, "7777")
     assert fetch_value(database_url, "SELECT to_regnamespace('howdah')") is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import preflight
-from queue_core.store.operator.migration import known_versions
+from queue_core.store.operator.migration import LAST_UNRELEASED, expected_version
 from tests.support.postgres import execute
 
 
@@ -90,10 +90,19 @@ async def test_a_version_from_the_future_wants_a_newer_release(migrated_url: str
 
 
 async def test_an_old_version_wants_to_be_migrated(migrated_url: str) -> None:
-    oldest, *_, newest = known_versions()
-    older = f"UPDATE howdah.alembic_version SET version_num = '{oldest}'"
+    older = f"UPDATE howdah.alembic_version SET version_num = '{LAST_UNRELEASED}'"
     (problem,) = await _problems(migrated_url, older)
-    assert problem.endswith(f"is at version {oldest}, and {newest} is needed; run howdah migrate")
+    needed = f"and {expected_version()} is needed; run howdah migrate"
+    assert problem.endswith(f"is at version {LAST_UNRELEASED}, {needed}")
+
+
+async def test_a_version_that_no_step_leads_on_from_wants_an_empty_database(
+    migrated_url: str,
+) -> None:
+    older = "UPDATE howdah.alembic_version SET version_num = '0009'"
+    (problem,) = await _problems(migrated_url, older)
+    assert "is at version 0009, which this release does not know" in problem
+    assert "made before the first release" in problem
 
 
 @pytest.mark.parametrize(

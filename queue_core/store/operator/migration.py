@@ -1,7 +1,7 @@
-"""Brings a database to the schema of this version, and back; prints the SQL that would.
+"""Migrates a database to the schema of this release, and back; prints the SQL that would.
 
 Answers for running the revisions in migrations/ over asyncpg, in one transaction each run, and for
-saying which version a database is at. What a revision does is not known here.
+saying which version a database is at. It must not know what a revision does.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ OLDEST_SERVER: Final = 14
 _SCRIPTS: Final = Path(__file__).parents[3] / "migrations"
 _VERSION: Final = f"SELECT version_num FROM {SCHEMA}.{VERSION_TABLE}"
 
+# Before the first release the schema had a step for each change. The last of them left the tables
+# that the first release has; who stands at an earlier one stays there.
+LAST_UNRELEASED: Final = "0017"
+_UNRELEASED: Final = frozenset(f"{number:04}" for number in range(1, 22))
 
 # Alembic keeps what it is doing in globals: a second run beside the first would never end.
 _alembic: Final = threading.Lock()
@@ -39,7 +43,7 @@ class MigrationError(Exception):
 
 
 def expected_version() -> str:
-    """The revision that this version of the code needs."""
+    """Names the revision that this release needs."""
     head = ScriptDirectory.from_config(_config()).get_current_head()
     if head is None:
         raise MigrationError(f"no revisions in {_SCRIPTS}; install howdah again")
@@ -47,13 +51,29 @@ def expected_version() -> str:
 
 
 def known_versions() -> tuple[str, ...]:
-    """All revisions, oldest first."""
+    """Lists all revisions of this release, oldest first."""
     scripts = ScriptDirectory.from_config(_config())
     return tuple(reversed([script.revision for script in scripts.walk_revisions()]))
 
 
+def leads_to_newest(version: str) -> bool:
+    """Says whether `upgrade` can take a database from this version to the newest one."""
+    return version == LAST_UNRELEASED or version in known_versions()
+
+
+def way_out_of(version: str) -> str:
+    """Tells people what to do about a database at a version that no upgrade starts from."""
+    if version in _UNRELEASED:
+        return (
+            "it was made before the first release, and no step leads on from there: give the "
+            f"gateway an empty database, or bring this one to {LAST_UNRELEASED} first, with the "
+            "code that it is from"
+        )
+    return "install the release that migrated it, or a later one"
+
+
 async def current_version(url: str) -> str | None:
-    """The revision that a database is at; None where the schema is not there."""
+    """Reads the revision that a database is at; None where the schema is not there."""
     connection = await asyncpg.connect(url)
     try:
         return await version_of(connection)
@@ -62,7 +82,7 @@ async def current_version(url: str) -> str | None:
 
 
 async def version_of(connection: asyncpg.Connection) -> str | None:
-    """The same over a connection that is open already."""
+    """Reads the revision as `current_version` does, over a connection that is open already."""
     try:
         version: str | None = await connection.fetchval(_VERSION)
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
@@ -70,9 +90,10 @@ async def version_of(connection: asyncpg.Connection) -> str | None:
     return version
 
 
-async def upgrade(url: str, revision: str = "head") -> str:
-    """Brings the database up to a revision; returns the version it is at then."""
-    await _run(url, lambda config: command.upgrade(config, revision))
+async def upgrade(url: str) -> str:
+    """Brings the database up to the newest revision, and returns it. There is no way up to an older
+    one: functions and views fit the newest tables only."""
+    await _run(url, lambda config: command.upgrade(config, "head"))
     return await current_version(url) or ""
 
 
@@ -82,13 +103,13 @@ async def downgrade(url: str, revision: str = "base") -> str | None:
     return await current_version(url)
 
 
-def upgrade_sql(revision: str = "head", *, since: str = "base") -> str:
-    """The SQL that takes a database from one revision up to another, for psql or for review."""
-    return _printed(lambda config: command.upgrade(config, f"{since}:{revision}", sql=True))
+def upgrade_sql(since: str = "base") -> str:
+    """Prints the SQL that takes a database from a revision to the newest, for psql or review."""
+    return _printed(lambda config: command.upgrade(config, f"{since}:head", sql=True))
 
 
 def downgrade_sql(revision: str = "base", *, since: str | None = None) -> str:
-    """The SQL that takes a database from one revision back to another."""
+    """Prints the SQL that takes a database from one revision (the newest) back to another."""
     start = since or expected_version()
     return _printed(lambda config: command.downgrade(config, f"{start}:{revision}", sql=True))
 
@@ -115,12 +136,19 @@ async def _run(url: str, action: Callable[[Config], None]) -> None:
             await connection.run_sync(_within, action)
             await connection.commit()
     except CommandError as error:
-        known = ", ".join(known_versions())
-        raise MigrationError(f"{error}; known revisions are {known}, head and base") from error
+        raise MigrationError(await _reason(url, error)) from error
     except DBAPIError as error:
         raise MigrationError(_explained(error)) from error
     finally:
         _alembic.release()
+
+
+async def _reason(url: str, error: CommandError) -> str:
+    """Tells why Alembic refuses: the database's revision is unknown here, or the target is."""
+    version = await current_version(url)
+    if version is not None and not leads_to_newest(version):
+        return f"the schema is at version {version}; {way_out_of(version)}"
+    return f"{error}; known revisions are {', '.join(known_versions())}, head and base"
 
 
 def _within(connection: Connection, action: Callable[[Config], None]) -> None:
@@ -130,7 +158,7 @@ def _within(connection: Connection, action: Callable[[Config], None]) -> None:
 
 
 def _explained(error: DBAPIError) -> str:
-    """What the server said, with its detail and its hint, which SQLAlchemy leaves out."""
+    """Repeats the server's words with its detail and its hint, which SQLAlchemy leaves out."""
     cause = error.orig.__cause__ if error.orig else None
     if not isinstance(cause, asyncpg.PostgresError):
         return str(error.orig)

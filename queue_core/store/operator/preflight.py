@@ -14,8 +14,9 @@ import asyncpg
 from queue_core.store.operator.migration import (
     OLDEST_SERVER,
     expected_version,
-    known_versions,
+    leads_to_newest,
     version_of,
+    way_out_of,
 )
 from queue_core.store.operator.row_security import Policies, listed, read_policies
 from queue_core.store.schema import SCHEMA, VERSION_TABLE
@@ -232,14 +233,9 @@ def _version_problems(database: str, version: str | None) -> list[Problem]:
     if version is None:
         return [Problem(f"database {database} has no schema {SCHEMA}", MIGRATE)]
     at = f"the schema in database {database} is at version {version}"
-    if version in known_versions():
+    if leads_to_newest(version):
         return [Problem(f"{at}, and {expected_version()} is needed", MIGRATE)]
-    return [
-        Problem(
-            f"{at}, which this release does not know",
-            "install the release that migrated it, or a later one",
-        )
-    ]
+    return [Problem(f"{at}, which this release does not know", way_out_of(version))]
 
 
 def _no_rights(login: str, what: str) -> Problem:
