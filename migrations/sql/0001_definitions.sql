@@ -130,7 +130,7 @@ CREATE TABLE howdah.exchange (
 COMMENT ON TABLE howdah.exchange IS 'Durable exchanges.';
 COMMENT ON COLUMN howdah.exchange.vhost IS 'Virtual host that it belongs to.';
 COMMENT ON COLUMN howdah.exchange.name IS 'Name; the amq.* exchanges need no row.';
-COMMENT ON COLUMN howdah.exchange.kind IS 'direct, topic, fanout or headers.';
+COMMENT ON COLUMN howdah.exchange.kind IS 'How it routes: direct, topic, fanout, headers, or an x- type such as x-delayed-message.';
 COMMENT ON COLUMN howdah.exchange.auto_delete IS 'Goes with its last binding.';
 COMMENT ON COLUMN howdah.exchange.internal IS 'Takes messages from other exchanges only.';
 COMMENT ON COLUMN howdah.exchange.arguments IS 'Arguments as declared, word for word.';

@@ -216,7 +216,11 @@ exchange = Table(
     metadata,
     vhost_column(),
     required("name", Text, "Name; the amq.* exchanges need no row."),
-    required("kind", Text, "direct, topic, fanout or headers."),
+    required(
+        "kind",
+        Text,
+        "How it routes: direct, topic, fanout, headers, or an x- type such as x-delayed-message.",
+    ),
     required("auto_delete", Boolean, "Goes with its last binding."),
     required("internal", Boolean, "Takes messages from other exchanges only."),
     required(

@@ -66,11 +66,12 @@ def test_where_the_schema_is_there_the_grant_is_named(database_url: str, strange
         assert "howdah migrate" not in words, arguments
 
 
-async def test_an_operator_is_told_that_a_definition_is_hidden_and_by_which_grant_it_is_not(
+async def test_a_login_is_told_that_a_definition_is_hidden_and_by_which_grant_it_is_not(
     owner: asyncpg.Connection, database_url: str
 ) -> None:
     assert howdah("migrate", environ=configured(database_url)).returncode == 0
     await owner.execute("INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'classic')")
+    await owner.execute("REVOKE SELECT ON howdah.queue, howdah.binding FROM howdah_operator")
     async with a_login(owner, database_url, "howdah_operator") as url:
         shown = howdah("queue", "show", "q", environ=configured(url)).stdout
         assert "name:         q" in shown

@@ -15,6 +15,15 @@ from queue_core.store.schema import is_leaf
 from tests.support.logins import logged_in
 from tests.support.seed import append, change, death, make_queue, make_segment
 
+DEFINITION_TABLES = (
+    "alembic_version",
+    "gateway",
+    "vhost",
+    "exchange",
+    "queue",
+    "binding",
+    "segment",
+)
 LOSS_TABLES = ("loss", "log_end", "ownership", "commit_mark")
 ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")
 
@@ -103,6 +112,10 @@ ALLOWED = [
     ("howdah_gateway", "UPDATE howdah.command SET done_at = now(), result = '{}', error = 'e'"),
     ("howdah_operator", "SELECT * FROM howdah.queue_status"),
     ("howdah_operator", "SELECT * FROM howdah.vhost"),
+    ("howdah_operator", "SELECT * FROM howdah.queue, howdah.exchange, howdah.binding"),
+    ("howdah_operator", "SELECT * FROM howdah.segment, howdah.gateway, howdah.alembic_version"),
+    ("howdah_operator", "SELECT * FROM howdah.torn_tables()"),
+    ("howdah_reader", "SELECT * FROM howdah.torn_tables()"),
     ("howdah_operator", "SELECT * FROM howdah.ready_messages"),
     ("howdah_operator", "SELECT * FROM howdah.dead_letters"),
     ("howdah_operator", "SELECT * FROM howdah.consumer_lag"),
@@ -144,6 +157,8 @@ REFUSED = [
     ("howdah_gateway", "SELECT howdah.attach_leaf('message', 'segment_id', 9)"),
     ("howdah_gateway", "SELECT howdah.publish('q', 'x')"),
     ("howdah_operator", "SELECT * FROM howdah.message"),
+    ("howdah_operator", "SELECT * FROM howdah.settlement"),
+    ("howdah_operator", "SELECT * FROM howdah.session"),
     ("howdah_operator", 'SELECT * FROM howdah."user"'),
     ("howdah_operator", "INSERT INTO howdah.command DEFAULT VALUES"),
     ("howdah_operator", "SELECT howdah.drop_segment(1)"),
@@ -258,7 +273,7 @@ async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
     db: asyncpg.Connection,
 ) -> None:
     seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
-    expected = {(name, "SELECT") for name in (*_VIEWS, "vhost", *LOSS_TABLES)}
+    expected = {(name, "SELECT") for name in (*_VIEWS, *DEFINITION_TABLES, *LOSS_TABLES)}
     assert {tuple(row) for row in seen["howdah_operator"]} == expected
     assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
     assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}

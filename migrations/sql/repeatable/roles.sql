@@ -117,8 +117,12 @@ GRANT EXECUTE ON FUNCTION
     howdah.body_text(bytea)
     TO howdah_operator, howdah_publisher, howdah_reader;
 
--- Operators look into queues, and ask the gateway to change them.
-GRANT SELECT ON howdah.vhost TO howdah_operator;
+-- Operators look into queues, and ask the gateway to change them. They see what is defined and where
+-- things lie (torn_tables() reads it with their rights), and messages through the views only.
+GRANT SELECT ON
+    howdah.alembic_version, howdah.gateway, howdah.vhost, howdah.exchange, howdah.queue,
+    howdah.binding, howdah.segment
+    TO howdah_operator;
 GRANT EXECUTE ON FUNCTION
     howdah.peek(text, integer, bigint, text),
     howdah.submit_command(text, text, text, jsonb),
