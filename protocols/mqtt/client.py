@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from protocols.mqtt.deliver.delivering import Deliverer, Link
+from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound, give_back
 from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
@@ -18,14 +18,13 @@ from protocols.mqtt.publish.acknowledgements import Inbound, Received
 from protocols.mqtt.publish.aliases import OutgoingAliases
 from protocols.mqtt.publish.publishing import Publishing
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
-from protocols.mqtt.settings import Settings
 from protocols.mqtt.subscribe.rights import WaitingRights
 from protocols.mqtt.subscribe.subscribing import Subscribing
+from protocols.mqtt.terms import Link, Terms, lifetime_of
 from protocols.mqtt.wire import primitives as wire
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import (
     Auth,
-    Connect,
     Disconnect,
     Packet,
     PingReq,
@@ -39,42 +38,23 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     UnsubAck,
     Unsubscribe,
-    Version,
 )
 from protocols.mqtt.wire.property_set import NO_PROPERTIES
-from protocols.mqtt.wire.reasons import MqttError, ReasonCode, reason_of, violation
-from queue_core.access.auth import Identity
-from queue_core.delivery.consumer import Consumer, ConsumerSpec, Origin, SharedCredit
+from protocols.mqtt.wire.reasons import MqttError, ReasonCode, violation
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.outcomes import RELEASED
 from queue_core.queues.stream import StreamQueue
 from queue_core.sessions.session import KEEP, Keep
 
 if TYPE_CHECKING:
-    from protocols.mqtt.context import Context
-    from queue_core.sessions.session import Session
+    pass
 
 log = logging.getLogger(__name__)
-
-FOREVER: Final = 0xFFFF_FFFF  # a session expiry that never comes
-MAX_RECEIVE: Final = 65_535
-# A reason string has 1,024 characters at most. Who takes less than this gets none [MQTT-3.4.2-2].
-ROOM_FOR_REASONS: Final = 8192
-
-
-def lifetime_of(asked: int, most: float | None) -> float | None:
-    """Seconds that a session outlives its connection, of a session expiry; None: for ever."""
-    wanted = None if asked == FOREVER else float(asked)
-    if most is None:
-        return wanted
-    return most if wanted is None else min(wanted, most)
 
 
 class ClientLink(Link, Protocol):
     """The connection, as its client sees it."""
-
-    def defer(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that takes time: the rest of the input waits for it, in order."""
 
     def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
         """What is left to do for a packet that acts already: in order, one after another. Further
@@ -85,33 +65,6 @@ class ClientLink(Link, Protocol):
 
     async def authenticate(self, packet: Auth) -> None:
         """Once more [MQTT-4.12.1-1]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What CONNECT and CONNACK agreed on."""
-
-    version: Version
-    receive_maximum: int  # QoS 1 and 2 messages that the client takes at once
-    max_packet: int  # bytes that the client takes
-    alias_maximum: int  # topic aliases that the client takes
-    tells_reasons: bool  # the client wants to hear reason strings
-    expiry: float | None  # of the session, in seconds
-
-    @classmethod
-    def of(cls, connect: Connect, expiry: float | None, settings: Settings) -> Agreement:
-        asked = connect.properties
-        return cls(
-            connect.version,
-            min(asked.receive_maximum or MAX_RECEIVE, settings.max_inflight),
-            asked.maximum_packet_size or 0xFFFF_FFFF,
-            asked.topic_alias_maximum or 0,
-            connect.version is Version.V5
-            and settings.reason_strings
-            and asked.request_problem != 0  # [MQTT-3.1.2-29]
-            and (asked.maximum_packet_size or ROOM_FOR_REASONS) >= ROOM_FOR_REASONS,
-            expiry,
-        )
 
 
 class Client:
@@ -125,11 +78,11 @@ class Client:
         "_has_wish_to_end",
         "_is_held",
         "_link",
-        "_origin",
         "_queue_topics",
         "_shared_credit",
         "_stored_sink",
         "_subscribing",
+        "_terms",
         "deliverer",
         "expiry",
         "is_closed",
@@ -139,60 +92,35 @@ class Client:
         "version",
     )
 
-    def __init__(
-        self,
-        link: ClientLink,
-        context: Context,
-        session: Session,
-        identity: Identity,
-        agreement: Agreement,
-        address: str = "",
-    ) -> None:
-        settings, services = context.settings, context.services
+    def __init__(self, terms: Terms, link: ClientLink) -> None:
+        settings, session = terms.settings, terms.session
         self.session = session
-        self.version = agreement.version
+        self.version = terms.version
         self.is_closed = False
         self.publishes_will = True  # until a DISCONNECT says otherwise
         self.expiry: float | Keep | None = KEEP
+        self._terms = terms
         self._link = link
-        self._context = context
-        self._agreement = agreement
+        self._context = terms.context
+        self._agreement = terms.agreement
         self._has_wish_to_end = False
-        window = agreement.receive_maximum
+        window = terms.agreement.receive_maximum
         self._credit = window + (settings.pending_queue_size if settings.pends_overflow else 0)
         if session.is_persistent:
             self._credit = min(self._credit, MOST_STORED)
         self._shared_credit = SharedCredit(self._credit)
-        self._origin = Origin(session.protocol, identity.name, session.client_id, address)
         self.deliverer = self._make_deliverer(window)
-        self._queue_topics = QueueTopics(
-            session,
-            identity,
-            services.auth,
-            self.deliverer,
-            self._shared_credit,
-            self._credit,
-            self._origin,
-            context.counters,
-            link.defer,
-            services.clock,
-        )
-        self.publishing = self._queue_topics.publishing = self._make_publishing(identity)
+        self._queue_topics = QueueTopics(terms, self.deliverer, self._shared_credit, self._credit)
+        self.publishing = Publishing(terms, self._make_inbound(), self._queue_topics)
         self._subscribing = Subscribing(
-            session,
-            identity,
-            services.auth,
+            terms,
             self._make_retained_sending(),
             self._queue_topics,
-            settings,
-            context.counters,
             self._on_subscriptions_changed,
-            is_5=agreement.version is Version.V5,
-            tells_reasons=agreement.tells_reasons,
         )
         self._stored_sink: StoredSink | None = None
         if session.is_persistent:
-            rights = WaitingRights(session.vhost.name, identity, services.auth)
+            rights = WaitingRights(session.vhost.name, terms.identity, terms.auth)
             self._stored_sink = StoredSink(self.deliverer, session, self._shared_credit, rights)
             self._stored_sink.doubt()
         self._consumers: dict[str, Consumer] = {}  # by queue
@@ -204,16 +132,10 @@ class Client:
         most = self._context.settings.topic_alias_maximum
         aliases = min(self._agreement.alias_maximum, most)
         return Deliverer(
-            self._link,
-            self.session.vhost,
-            self.session.client_id,
-            self.version,
+            self._terms,
             Outbound(window, is_stored=self.session.is_persistent),
             self._credit,
-            self._agreement.max_packet,
             OutgoingAliases(aliases) if aliases else None,
-            self._context.counters,
-            self._context.services.clock,
         )
 
     def _make_retained_sending(self) -> RetainedSending:
@@ -223,25 +145,7 @@ class Client:
             self._context.sys_topics,
             self._context.settings,
             self._context.spawn,
-            self._on_unspeakable,
-        )
-
-    def _make_publishing(self, identity: Identity) -> Publishing:
-        context, services = self._context, self._context.services
-        return Publishing(
-            self._link,
-            self.deliverer.put,
-            self.session,
-            self.version,
-            identity,
-            services.auth,
-            services.sessions.retained,
-            self._make_inbound(),
-            self._queue_topics,
-            context.fan_out,
-            context.settings,
-            context.counters,
-            services.clock,
+            self._terms.fail_by,
         )
 
     def _make_inbound(self) -> Inbound:
@@ -251,18 +155,14 @@ class Client:
             if not is_outgoing
         }
         return Inbound(
-            self.deliverer.put,
+            self._terms.output.put,
             self.version,
             self._context.settings.max_inflight,
-            self._on_unspeakable,
+            self._terms.fail_by,
             self._forget,
             tells_reasons=self._agreement.tells_reasons,
             received=received,
         )
-
-    def _on_unspeakable(self, error: CoreError) -> None:
-        """There is no word for this refusal: 3.x has none for any."""
-        self._link.fail(reason_of(error), str(error))
 
     def _forget(self, packet_id: int) -> None:
         self.publishing.forget(packet_id)
@@ -273,17 +173,17 @@ class Client:
         session = self.session
         consumer = session.live.consume(self.deliverer, ConsumerSpec(auto_settle=True))
         self._consumers[session.live.name] = consumer
-        consumer.unsent = self._link.unsent
+        consumer.unsent = self._terms.output.unsent
         self.deliverer.attach(consumer)
         if session.stored is not None and self._stored_sink is not None:
             stored = session.stored.consume(self._stored_sink, self._spec())
-            stored.unsent = self._link.unsent
+            stored.unsent = self._terms.output.unsent
             self._consumers[session.stored.name] = stored
 
     def _spec(self, tag: str = "") -> ConsumerSpec:
         """How a queue that is stored for subscriptions is consumed."""
         return ConsumerSpec(
-            tag=tag, credit=self._credit, shared=self._shared_credit, origin=self._origin
+            tag=tag, credit=self._credit, shared=self._shared_credit, origin=self._terms.origin
         )
 
     async def start(self) -> None:
@@ -333,7 +233,7 @@ class Client:
                 continue  # a group's queue is never one
             sink = SharedSink(self.deliverer, session, session.shared_address(name))
             consumer = self._consumers[name] = queue.consume(sink, self._spec(name))
-            consumer.unsent = self._link.unsent
+            consumer.unsent = self._terms.output.unsent
             consumer.wake()
 
     def review(self) -> None:

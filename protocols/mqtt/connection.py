@@ -21,11 +21,13 @@ from protocols.mqtt.last_packet import last_words
 from protocols.mqtt.opening.handshake import Accepted, Opening, Refused
 from protocols.mqtt.opening.login import ByMethod, LoginRefused
 from protocols.mqtt.opening.wrong_protocol import mistake, named_version
+from protocols.mqtt.output import Output
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
 from protocols.mqtt.publish.obstacles import obstacle
 from protocols.mqtt.states import RECEIVED, State, step
 from protocols.mqtt.subscribe.follow_ups import FollowUps
+from protocols.mqtt.terms import Terms
 from protocols.mqtt.wire.codec import decode, needed_for, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
@@ -38,7 +40,6 @@ from queue_core.scheduler import scheduler
 log = logging.getLogger(__name__)
 
 MAX_CONNECT: Final = 512 * 1024  # bytes of a CONNECT: its fields cannot sensibly be larger
-MANY_FRAMES: Final = 512  # to be sent: more than these do not wait for the end of the turn
 LINGER: Final = 5.0  # seconds for the peer to take the last bytes
 MANY_PARTS: Final = 64
 MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, before it is let in
@@ -77,12 +78,12 @@ class Connection(asyncio.Protocol):
         "_version",
         "_waiting",
         "has_parted",
-        "out",
+        "output",
     )
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.out: list[bytes] = []
+        self.output = Output(self._flush_soon, self._write, self.unsent)
         self._loop = asyncio.get_running_loop()
         self._share = scheduler().share()  # of the loop's time
         self._transport: asyncio.Transport
@@ -168,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._share.close()
         self._gate.close()
         self._drop_input()
-        self.out.clear()
+        self.output.close()
         self._memory.end()
         self._watch(0)
         if self._client is not None:
@@ -411,7 +412,7 @@ class Connection(asyncio.Protocol):
         try:
             if isinstance(packet, Connect):
                 peer = Peer.described_by(self._transport.get_extra_info)
-                self._opening = Opening(self._context, self, packet, peer)
+                self._opening = Opening(self._context, packet, peer)
                 answer = await self._opening.begin()
             else:
                 assert self._opening is not None
@@ -430,7 +431,7 @@ class Connection(asyncio.Protocol):
                 self._send_auth(answer)
             return
         opening, self._opening = self._opening, None
-        client = answer.client
+        client = self._client_of(answer)
         if self._state is State.CLOSED:  # it did not wait for the answer
             client.end(is_clean=False)
             return
@@ -448,6 +449,20 @@ class Connection(asyncio.Protocol):
         if not self._is_writable:
             client.pause()
         await client.start()
+
+    def _client_of(self, accepted: Accepted) -> Client:
+        terms = Terms(
+            self._context,
+            accepted.session,
+            accepted.identity,
+            Peer.described_by(self._transport.get_extra_info).address,
+            accepted.agreement,
+            self.output,
+            self,
+        )
+        client = Client(terms, self)
+        accepted.session.owner = client
+        return client
 
     async def authenticate(self, packet: Auth) -> None:
         """Again, by the same method and as the same user [MQTT-4.12.1-1]."""
@@ -491,21 +506,17 @@ class Connection(asyncio.Protocol):
 
     # --- output
 
-    def flush_soon(self) -> None:
+    def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
-
-    def flush_if_large(self) -> None:
-        if len(self.out) > MANY_FRAMES:
-            self._write()
 
     def _flush(self) -> None:
         self._is_flushing = False
         self._write()
 
     def _write(self) -> None:
-        out = self.out
+        out = self.output.pieces
         if not out:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
@@ -518,9 +529,7 @@ class Connection(asyncio.Protocol):
         return None if self._connect is None else self._connect.properties.maximum_packet_size
 
     def _send(self, packet: Packet) -> None:
-        if not self.out:
-            self.flush_soon()
-        self.out.append(encode(packet, self._version))
+        self.output.put(encode(packet, self._version))
 
     # --- the end
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.mqtt.client import ROOM_FOR_REASONS
 from protocols.mqtt.settings import Settings
+from protocols.mqtt.terms import REASON_STRING_PACKET_BYTES
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import ConnAck, Disconnect, Version
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
@@ -33,7 +33,8 @@ def _words(
 ) -> tuple[ReasonCode, PropertySet]:
     """Whoever this gateway cannot serve now hears of the one that can, where the operator named it
     (section 4.11)."""
-    if (asked_size or ROOM_FOR_REASONS) < ROOM_FOR_REASONS:  # [MQTT-3.2.2-19]
+    least = REASON_STRING_PACKET_BYTES
+    if (asked_size or least) < least:  # [MQTT-3.2.2-19]
         return reason, NO_PROPERTIES
     reference = settings.server_reference if reason in PASSING_TROUBLE else None
     told = reason if reference is None else ReasonCode.USE_ANOTHER_SERVER

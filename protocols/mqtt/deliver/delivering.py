@@ -2,18 +2,17 @@
 
 The deliverer is the sink of the session's live queue, which has the short way for QoS 0 and clean
 sessions; sinks of stored, shared and named queues hand their deliveries to it as flights. It owns
-no socket: what is to be sent is appended to the link's output.
+no socket: what is to be sent is appended to the connection's output.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from protocols.mqtt.conversion.properties import FORMS, published_qos, was_retained
-from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.frames import (
     DUP,
     KEYS_V3,
@@ -31,17 +30,17 @@ from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, MAX_ID, Flight, Outbou
 from protocols.mqtt.publish.aliases import OutgoingAliases
 from protocols.mqtt.wire import primitives as wire
 from protocols.mqtt.wire.encoder import encode
-from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec, PubRel, Version
+from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec, PubRel
 from protocols.mqtt.wire.reasons import ReasonCode, violation
 from queue_core.errors import ConsumerStalled, CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
+    from protocols.mqtt.terms import Terms
     from queue_core.commit.unit import PacketRecord
     from queue_core.delivery.consumer import Consumer, Delivery
     from queue_core.message.message import Message
-    from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
@@ -49,24 +48,6 @@ BEHIND: Final = 1000  # messages that wait for a client before its publishers ar
 PATIENCE: Final = 0.5  # seconds that a publisher waits for it at a time
 PUBREL: Final = b"\x62\x02"  # and the packet identifier: 0.1 us against 1.9 us by the encoder
 RETAINED: Final = "retained"  # in a subscription's extra: sent because it was retained
-
-
-class Link(Protocol):
-    """The connection, as those see it who have something to send."""
-
-    out: list[bytes]  # empty: nothing is to be flushed
-
-    def flush_soon(self) -> None:
-        """What is in `out` leaves at the end of this turn of the loop."""
-
-    def unsent(self) -> int:
-        """Bytes that were written, and that the client's socket has not taken yet."""
-
-    def flush_if_large(self) -> None:
-        """What is in `out` leaves now if it is much, so that a full socket is noticed in time."""
-
-    def fail(self, reason: ReasonCode, text: str) -> None:
-        """Ends the connection, with that word where the version has it."""
 
 
 class Plan(NamedTuple):
@@ -88,15 +69,16 @@ class Deliverer:
         "_clock",
         "_commits",
         "_counters",
+        "_fail",
         "_has_dropped",
         "_has_withheld",
         "_is_blocked",
         "_keys",
-        "_link",
         "_live",
         "_most_unacknowledged",
         "_next_token",
-        "_out",
+        "_output",
+        "_pieces",
         "_recorded",
         "_settled",
         "_stuck_at",
@@ -109,34 +91,27 @@ class Deliverer:
         "max_packet",
         "outbound",
         "progress",
+        "put",
     )
 
     def __init__(
-        self,
-        link: Link,
-        vhost: Vhost,
-        client_id: str,
-        version: Version,
-        outbound: Outbound,
-        most_unacknowledged: int,
-        max_packet: int,
-        aliases: OutgoingAliases | None,
-        counters: MqttCounters,
-        clock: Callable[[], float],
+        self, terms: Terms, outbound: Outbound, credit: int, aliases: OutgoingAliases | None
     ) -> None:
-        self._link = link
-        self._out = link.out
-        self._vhost = vhost
-        self._client_id = client_id
-        self._version = version
-        self.is_5 = version is Version.V5
+        self._output = terms.output
+        self._pieces = terms.output.pieces
+        self.put = terms.output.put
+        self._fail = terms.link.fail
+        self._vhost = terms.vhost
+        self._client_id = terms.session.client_id
+        self._version = terms.version
+        self.is_5 = terms.is_5
         self._keys = KEYS_V5 if self.is_5 else KEYS_V3
-        self.max_packet = max_packet
-        self._most_unacknowledged = most_unacknowledged  # sent or pending
-        self._counters = counters
+        self.max_packet = terms.agreement.max_packet
+        self._most_unacknowledged = credit  # sent or pending
+        self._counters = terms.counters
         self._has_dropped = False  # what was too large, and the log says so
         self._has_withheld = False  # what its user may not read any more, in the same way
-        self._clock = clock
+        self._clock = terms.clock
         self._live: Consumer | None = None
         self._is_blocked = False
         self._stuck_at = -1
@@ -173,9 +148,9 @@ class Deliverer:
                 if frame is None:
                     frame = frame_0(message, self.is_5, self._vhost.queues)
                 if len(frame) <= self.max_packet:
-                    out = self._out
+                    out = self._pieces
                     if not out:
-                        self._link.flush_soon()
+                        self._output.wake()
                     out.append(frame)
                     self._counters.messages_sent += 1
                     return
@@ -201,9 +176,9 @@ class Deliverer:
         packet_id = outbound.take_id()
         in_flight = outbound.in_flight
         in_flight[packet_id] = LIVE_1 if qos == 1 else LIVE_2
-        out = self._out
+        out = self._pieces
         if not out:
-            self._link.flush_soon()
+            self._output.wake()
         out += (front, packet_id.to_bytes(2, "big"), back)
         self._counters.messages_sent += 1
         if len(in_flight) >= self._most_unacknowledged:
@@ -219,9 +194,9 @@ class Deliverer:
     def send_run(self, consumer: Consumer, run: bytes, marks: list[int], qos: int) -> None:
         """Hot: messages as they came, one behind the other, within `room`. For QoS 1 each gets
         an identifier at its mark."""
-        out = self._out
+        out = self._pieces
         if not out:
-            self._link.flush_soon()
+            self._output.wake()
         self._counters.messages_sent += len(marks)
         if qos == 0:
             out.append(run)
@@ -241,7 +216,7 @@ class Deliverer:
         """What the queue kept while the socket or the window was full."""
         for delivery in deliveries:
             self.deliver_direct(consumer, delivery.message, delivery.entry.options or ())
-        self._link.flush_if_large()
+        self._output.flush_if_large()
 
     def hold_live(self, is_blocked: bool | None = None) -> None:
         """The live queue waits while the socket or the window is full. Settling on delivery, it
@@ -289,9 +264,9 @@ class Deliverer:
         """The queue ends with the connection, or the session; or the connection with a bug, as a
         client without its queue would wait for ever."""
         if isinstance(reason, DeliveryFailed):
-            self._link.fail(ReasonCode.UNSPECIFIED_ERROR, str(reason))
+            self._fail(ReasonCode.UNSPECIFIED_ERROR, str(reason))
         elif isinstance(reason, ConsumerStalled):
-            self._link.fail(ReasonCode.QUOTA_EXCEEDED, str(reason))
+            self._fail(ReasonCode.QUOTA_EXCEEDED, str(reason))
 
     def _deliver(self, consumer: Consumer, message: Message, options: Any) -> None:
         plan = plan_of(message, options, self._client_id)
@@ -369,12 +344,6 @@ class Deliverer:
         self._counters.messages_sent += 1
         return True
 
-    def put(self, frame: bytes) -> None:
-        out = self._out
-        if not out:
-            self._link.flush_soon()
-        out.append(frame)
-
     def count_sent(self, count: int) -> None:
         self._counters.messages_sent += count
 
@@ -435,7 +404,7 @@ class Deliverer:
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
         for token in tokens:
             self._commits.pop(token, None)
-        self._link.fail(ReasonCode.SERVER_UNAVAILABLE, f"in-flight state was not stored: {error}")
+        self._fail(ReasonCode.SERVER_UNAVAILABLE, f"in-flight state was not stored: {error}")
 
     def release(self, flight: Flight) -> None:
         """PUBREL [MQTT-4.3.3-4]."""

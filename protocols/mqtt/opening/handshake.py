@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from protocols.mqtt.client import FOREVER, Agreement, Client, ClientLink, lifetime_of
 from protocols.mqtt.conversion.properties import (
     MQTT3,
     MQTT5,
@@ -21,6 +20,7 @@ from protocols.mqtt.conversion.properties import (
 )
 from protocols.mqtt.opening.login import ByMethod, ByPassword, LoginRefused, place_of
 from protocols.mqtt.publish.publishing import RESERVED
+from protocols.mqtt.terms import NEVER_EXPIRES, Agreement, lifetime_of
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.wire.property_set import PropertySet, encode_property_bytes
@@ -51,8 +51,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    client: Client
+    """A CONNECT that is accepted: the session is attached, and CONNACK is yet to be sent."""
+
+    session: Session
     identity: Identity
+    agreement: Agreement
     answer: ConnAck
     keep_alive: int  # seconds
 
@@ -61,10 +64,9 @@ class Opening:
     """One CONNECT on its way to CONNACK, with AUTH packets in between where its method asks for
     them."""
 
-    def __init__(self, context: Context, link: ClientLink, connect: Connect, peer: Peer) -> None:
+    def __init__(self, context: Context, connect: Connect, peer: Peer) -> None:
         """Raises Refused."""
         self._context = context
-        self._link = link
         self._connect = connect
         self._client_id = connect.client_id or _assigned(connect)
         self._vhost = context.settings.vhost
@@ -102,9 +104,7 @@ class Opening:
         context, identity = self._context, proven.identity
         vhost = await _enter(context, identity, self._vhost)
         _check_will(context, identity, vhost, self._connect.will)
-        return await _open(
-            context, self._link, self._connect, self._client_id, proven, vhost, self._peer
-        )
+        return await _open(context, self._connect, self._client_id, proven, vhost)
 
 
 @contextmanager
@@ -160,13 +160,7 @@ def _check_will(context: Context, identity: Identity, vhost: Vhost, will: Will |
 
 
 async def _open(
-    context: Context,
-    link: ClientLink,
-    connect: Connect,
-    client_id: str,
-    proven: Proven,
-    vhost: Vhost,
-    peer: Peer,
+    context: Context, connect: Connect, client_id: str, proven: Proven, vhost: Vhost
 ) -> Accepted:
     services, settings, identity = context.services, context.settings, proven.identity
     expiry = _expiry(connect, settings.max_session_expiry)
@@ -192,9 +186,8 @@ async def _open(
         await services.sessions.detach(session, publish_will=False)
         raise
     agreement = Agreement.of(connect, expiry, settings)
-    client = Client(link, context, session, identity, agreement, peer.address)
-    session.owner = client
-    return Accepted(client, identity, ConnAck(session.is_present, 0, said), keep_alive)
+    answer = ConnAck(session.is_present, 0, said)
+    return Accepted(session, identity, agreement, answer, keep_alive)
 
 
 VERSION_NAMES: Final = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5.0"}
@@ -219,7 +212,7 @@ def _expiry(connect: Connect, most: float | None) -> float | None:
     not clean stays."""
     if connect.version is Version.V5:
         return lifetime_of(connect.properties.session_expiry or 0, most)
-    return lifetime_of(0 if connect.clean_start else FOREVER, most)
+    return lifetime_of(0 if connect.clean_start else NEVER_EXPIRES, most)
 
 
 def _keep_alive(connect: Connect, most: int) -> int:
@@ -280,7 +273,7 @@ def _answer(
     """What CONNACK says beside the reason; 3.x leaves it out."""
     settings, asked = context.settings, connect.properties
     wanted = asked.session_expiry or 0
-    granted = FOREVER if expiry is None else int(expiry)
+    granted = NEVER_EXPIRES if expiry is None else int(expiry)
     has_responses = asked.request_response == 1 and not set("+#\0") & set(client_id)
     return PropertySet(
         session_expiry=None if granted == wanted else granted,

@@ -7,7 +7,6 @@ means is told in `queue_topics`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.conversion.properties import (
@@ -19,31 +18,29 @@ from protocols.mqtt.conversion.properties import (
     is_text,
     native_of,
 )
-from protocols.mqtt.counters import MqttCounters
-from protocols.mqtt.deliver.delivering import Deliverer, Link
+from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.publish.acknowledgements import PUBCOMP, Inbound, Received
 from protocols.mqtt.publish.aliases import IncomingAliases
-from protocols.mqtt.publish.fan_out import WIDE, FanOut, Lane, RunOfMessages
+from protocols.mqtt.publish.fan_out import WIDE, Lane, RunOfMessages
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.publish.runs import DELIVERIES, MOST, Run, find_run, takers_of
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
-from protocols.mqtt.settings import Settings
-from protocols.mqtt.wire.packets import Publish, PubRel, Version
+from protocols.mqtt.wire.packets import Publish, PubRel
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, publish_refusal, reason_of
-from queue_core.access.auth import Action, Auth, Identity, Resource
+from queue_core.access.auth import Action, Resource
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFull
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import ACCEPTED, Published
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.stream import StreamQueue
-from queue_core.routing.router import MAX_KEPT_KEY
+from queue_core.routing.router import MAX_KEPT_KEY, Match
 from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
+    from protocols.mqtt.terms import Terms
     from queue_core.commit.unit import Record
     from queue_core.routing.router import Route
-    from queue_core.sessions.retained import Retained
     from queue_core.sessions.session import Session
     from queue_core.vhost import Queue
 
@@ -62,11 +59,11 @@ class Publishing:
         "_auth",
         "_clock",
         "_counters",
+        "_fail",
         "_fan_out",
         "_has_complained",
         "_identity",
         "_last",
-        "_link",
         "_put",
         "_queue_topics",
         "_releases",
@@ -88,52 +85,38 @@ class Publishing:
         "vhost",
     )
 
-    def __init__(
-        self,
-        link: Link,
-        put: Callable[[bytes], None],
-        session: Session,
-        version: Version,
-        identity: Identity,
-        auth: Auth,
-        retained: Retained,
-        inbound: Inbound,
-        queue_topics: QueueTopics,
-        fan_out: FanOut,
-        settings: Settings,
-        counters: MqttCounters,
-        clock: Callable[[], float],
-    ) -> None:
-        self._link = link
-        self._put = put
+    def __init__(self, terms: Terms, inbound: Inbound, queue_topics: QueueTopics) -> None:
+        context, session = terms.context, terms.session
+        self._fail = terms.link.fail
+        self._put = terms.output.put
         self.session = session
         self.vhost = session.vhost
         self.pressed = session.vhost.context.pressed  # queues that were found full in this turn
         self.client_id = session.client_id
-        self.is_5 = version is Version.V5
+        self.is_5 = terms.is_5
         self.form = MQTT5 if self.is_5 else MQTT3
-        self._identity = identity
-        self._auth = auth
-        self._retained = retained
+        self._identity = terms.identity
+        self._auth = terms.auth
+        self._retained = context.services.sessions.retained
         self.inbound = inbound
         self._queue_topics = queue_topics
-        self._fan_out = fan_out
+        self._fan_out = context.fan_out
         self.lane: Lane | None = None  # of messages that are handed over later; most need none
-        self.is_async = fan_out.is_async  # answered before its fan-out begins
+        self.is_async = context.fan_out.is_async  # answered before its fan-out begins
         self.hand_over_message = session.vhost.hand_over
         if self.is_async:
             self.hand_over_message = self.wide_lane().hand_over
-        self._settings = settings
-        self.max_qos = settings.max_qos
-        self._counters = counters
-        self._clock = clock
-        self._aliases = IncomingAliases(settings.topic_alias_maximum)
+        self._settings = terms.settings
+        self.max_qos = terms.settings.max_qos
+        self._counters = terms.counters
+        self._clock = terms.clock
+        self._aliases = IncomingAliases(terms.settings.topic_alias_maximum)
         # an idle client has 12 KiB: what only stored sessions need, only they have
         self._releases = _Releases(inbound) if session.is_persistent else None
         self._has_complained = False
         self._last: KnownTopic | None = None
         self.is_tired = False  # the hot path stopped for nothing but to look at the time
-        self._revision = auth.revision
+        self._revision = terms.auth.revision
         # Ordinary topics that this client may publish to, by their bytes. The hot path looks here.
         self.topics: dict[bytes, KnownTopic] = {}
 
@@ -177,7 +160,7 @@ class Publishing:
 
     def _publish(self, packet: Publish, topic: str, facts: PublishFacts) -> None:
         if topic.startswith(QUEUE_PREFIX):
-            self._queue_topics.publish(packet, topic, facts)
+            self._queue_topics.publish(packet, topic, facts, self)
             return
         self.check_allowed(topic)
         message = self.message(packet, topic, facts)
@@ -202,6 +185,23 @@ class Publishing:
             publisher=self.client_id,
             retain=packet.retain,
         )
+
+    def enqueue_packet(
+        self, packet: Publish, routing_key: str, facts: PublishFacts, queue: Queue
+    ) -> None:
+        """Publishes into one queue, which a queue topic names. Raises CoreError."""
+        message = Message(
+            packet.payload,
+            "",
+            routing_key=routing_key,
+            durable=packet.qos > 0,
+            form=self.form,
+            native=native_of(facts.native, packet.qos, False),
+            priority=facts.priority,
+            expires_at=None if facts.expiry is None else self._clock() + facts.expiry,
+            publisher=self.client_id,
+        )
+        self.hand_over(packet, message, (Match(queue, ()),), ())
 
     def hand_over(
         self, packet: Publish, message: Message, route: Route[Queue], records: tuple[Record, ...]
@@ -503,7 +503,7 @@ class Publishing:
                 reason = ReasonCode.PAYLOAD_FORMAT_INVALID
             self.inbound.reject(packet.qos, packet.packet_id, reason, str(error))
         else:
-            self._link.fail(reason_of(error), str(error))
+            self._fail(reason_of(error), str(error))
 
     # --- PUBREL
 

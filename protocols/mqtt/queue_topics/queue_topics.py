@@ -7,11 +7,10 @@ acknowledgement means for the queue is decided here; the rules of the queue are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from protocols.mqtt.conversion.properties import PublishFacts, native_of
-from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.conversion.properties import PublishFacts
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.queue_topics.addresses import (
@@ -25,20 +24,19 @@ from protocols.mqtt.queue_topics.addresses import (
 )
 from protocols.mqtt.queue_topics.sink import QueueSink
 from protocols.mqtt.wire.packets import Publish
-from queue_core.access.auth import Action, Auth, Identity, Resource
-from queue_core.delivery.consumer import ConsumerSpec, Origin, SharedCredit
+from queue_core.access.auth import Action, Resource
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, SharedCredit
 from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
-from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
-from queue_core.routing.router import Match
 from queue_core.routing.topics import filter_tokens
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
+    from protocols.mqtt.publish.acknowledgements import Inbound
     from protocols.mqtt.publish.publishing import Publishing
-    from queue_core.sessions.session import Session
+    from protocols.mqtt.terms import Terms
     from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)
@@ -46,110 +44,95 @@ log = logging.getLogger(__name__)
 LONGEST_DELAY: Final = 30 * 86_400.0  # seconds
 
 
+class QueueConsumer(NamedTuple):
+    """One `$queue/...` subscription that competes on its queue."""
+
+    sink: QueueSink
+    consumer: Consumer
+
+
 class QueueTopics:
     __slots__ = (
         "_auth",
         "_clock",
+        "_consumers",
         "_counters",
         "_credit",
         "_defer",
         "_deliverer",
         "_identity",
         "_is_closed",
-        "_lined_up",
+        "_joining",
         "_origin",
         "_session",
-        "_sinks",
+        "_shared",
         "_vhost",
-        "_window",
-        "publishing",
     )
 
     def __init__(
-        self,
-        session: Session,
-        identity: Identity,
-        auth: Auth,
-        deliverer: Deliverer,
-        credit: SharedCredit,
-        window: int,
-        origin: Origin,
-        counters: MqttCounters,
-        defer: Callable[[Coroutine[Any, Any, None]], None],
-        clock: Callable[[], float],
+        self, terms: Terms, deliverer: Deliverer, shared: SharedCredit, credit: int
     ) -> None:
-        self._session = session
-        self._vhost = session.vhost
-        self._identity = identity
-        self._auth = auth
+        self._session = terms.session
+        self._vhost = terms.vhost
+        self._identity = terms.identity
+        self._auth = terms.auth
         self._deliverer = deliverer
+        self._shared = shared  # by all consumers of the connection
         self._credit = credit
-        self._window = window
-        self._origin = origin
-        self._counters = counters
-        self._defer = defer
-        self._clock = clock
-        self._sinks: dict[str, QueueSink] = {}  # by the subscription's address
-        self._lined_up: dict[str, QueueSink] = {}  # that a SUBSCRIBE under way asks for
+        self._origin = terms.origin
+        self._counters = terms.counters
+        self._defer = terms.link.defer
+        self._clock = terms.clock
+        self._consumers: dict[str, QueueConsumer] = {}  # by the subscription's address
+        self._joining: dict[str, QueueConsumer] = {}  # that a SUBSCRIBE under way asks for
         self._is_closed = False
-        self.publishing: Publishing
 
     def _require(self, action: Action, name: str) -> None:
         self._auth.require(self._identity, action, Resource("queue", self._vhost.name, name))
 
     # --- publishing
 
-    def publish(self, packet: Publish, topic: str, facts: PublishFacts) -> None:
-        """Into the queue, or a settlement. Raises CoreError."""
+    def publish(
+        self, packet: Publish, topic: str, facts: PublishFacts, publishing: Publishing
+    ) -> None:
+        """Puts a message into the queue that its topic names, or settles the one it speaks of.
+        Raises CoreError."""
         address = parse_queue_address(topic)
         if address.is_command:
-            self._command(packet, address, facts)
+            self._command(packet, address, facts, publishing.inbound)
             return
         self._require(Action.WRITE, address.name)
         queue = self._vhost.queues.get(address.name)
         if queue is None:
             self._require(Action.CONFIGURE, address.name)
-            self._defer(self._publish_first(packet, topic, address, facts))
+            self._defer(self._publish_first(packet, topic, facts, publishing))
         else:
             # Into anybody's: an exclusive queue is its owner's to consume, and where the owner
             # waits for answers.
-            self._enqueue(packet, address, facts, queue)
-            self.publishing.remember(KnownTopic(topic, queue, address.routing_key))
+            publishing.enqueue_packet(packet, address.routing_key, facts, queue)
+            publishing.remember(KnownTopic(topic, queue, address.routing_key))
 
     async def _publish_first(
-        self, packet: Publish, topic: str, address: QueueAddress, facts: PublishFacts
+        self, packet: Publish, topic: str, facts: PublishFacts, publishing: Publishing
     ) -> None:
-        """Made on first use."""
+        """Makes the queue on first use, and puts the message into it."""
+        address = parse_queue_address(topic)
         try:
             queue = await self._declare(address.name)
-            self._enqueue(packet, address, facts, queue)
+            publishing.enqueue_packet(packet, address.routing_key, facts, queue)
         except CoreError as error:
-            self.publishing.refuse(packet, topic, error)
+            publishing.refuse(packet, topic, error)
 
     async def _declare(self, name: str) -> Queue:
         return await self._vhost.declare_queue(
             QueueSpec.parse(name), created_by=self._identity.name
         )
 
-    def _enqueue(
-        self, packet: Publish, address: QueueAddress, facts: PublishFacts, queue: Queue
-    ) -> None:
-        message = Message(
-            packet.payload,
-            "",
-            routing_key=address.routing_key,
-            durable=packet.qos > 0,
-            form=self.publishing.form,
-            native=native_of(facts.native, packet.qos, False),
-            priority=facts.priority,
-            expires_at=None if facts.expiry is None else self._clock() + facts.expiry,
-            publisher=self._session.client_id,
-        )
-        self.publishing.hand_over(packet, message, (Match(queue, ()),), ())
-
     # --- settling by publishing
 
-    def _command(self, packet: Publish, address: QueueAddress, facts: PublishFacts) -> None:
+    def _command(
+        self, packet: Publish, address: QueueAddress, facts: PublishFacts, inbound: Inbound
+    ) -> None:
         said = dict(reversed(facts.user))
         try:
             if address.rest == COMMIT:
@@ -160,7 +143,7 @@ class QueueTopics:
             self._counters.bad_settlements += 1
             raise
         if packet.qos:
-            self.publishing.inbound.answer(packet.qos, packet.packet_id)
+            inbound.answer(packet.qos, packet.packet_id)
             if packet.qos == 2:
                 self._session.remember(False, packet.packet_id, 1)
 
@@ -172,7 +155,7 @@ class QueueTopics:
         offset = parse_message_id(message_id, address.name)
         group = said.get("group-id")
         verdict = Verdict(SETTLES[address.rest], _delay(said), said.get("reason"))
-        for sink in self._sinks.values():
+        for sink, _ in self._consumers.values():
             if sink.name == address.name and group in (None, sink.group):
                 delivery = sink.take(offset)
                 if delivery is not None:
@@ -256,71 +239,76 @@ class QueueTopics:
         offset = wishes.get("offset")
         spec = ConsumerSpec(
             tag=address,
-            credit=self._window,
+            credit=self._credit,
             auto_settle=subscription.qos == 0,
             group=wishes.get("consumer-group"),
             start=None if offset is None else parse_position(offset),
-            shared=self._credit,
+            shared=self._shared,
             accepts=sink.accepts,
             origin=self._origin,
             arguments=wishes,
         )
-        sink.consumer = await self._vhost.consume(name, sink, spec)
+        consumer = await self._vhost.consume(name, sink, spec)
         if self._is_closed:  # meanwhile: nobody would end it any more
-            self._vhost.end_consumer(sink.consumer, RELEASED)
+            self._vhost.end_consumer(consumer, RELEASED)
             raise SessionNotFound(f"the connection of '{self._session.client_id}' is over")
-        self._end(self._lined_up.pop(address, None), RELEASED)  # asked for twice in one packet
-        self._lined_up[address] = sink
+        self._end(self._joining.pop(address, None), RELEASED)  # asked for twice in one packet
+        self._joining[address] = QueueConsumer(sink, consumer)
 
     def step_in(self) -> None:
-        """All that are lined up take the places of those before them."""
-        lined_up, self._lined_up = self._lined_up, {}
-        for address, sink in lined_up.items():
+        """Puts all consumers that are lined up into the places of those before them."""
+        joining, self._joining = self._joining, {}
+        for address, joined in joining.items():
             self.cancel(address, is_clean=True)
-            self._sinks[address] = sink
+            self._consumers[address] = joined
 
     def stand_back(self) -> None:
-        """They do not: all stays as it was."""
-        lined_up, self._lined_up = self._lined_up, {}
-        for sink in lined_up.values():
-            self._end(sink, RELEASED)
+        """Undoes a SUBSCRIBE that was not stored: the session keeps its earlier consumers."""
+        joining, self._joining = self._joining, {}
+        for each in joining.values():
+            self._end(each, RELEASED)
 
     def _on_lost(self, sink: QueueSink, reason: CoreError) -> None:
-        """The queue was deleted. MQTT has no word for it: the subscription goes, and is counted."""
-        for sinks in (self._sinks, self._lined_up):
-            if sinks.get(sink.address) is sink:
-                del sinks[sink.address]
+        """Counts a subscription whose queue was deleted: MQTT has no packet to tell its client."""
+        for consumers in (self._consumers, self._joining):
+            found = consumers.get(sink.address)
+            if found is not None and found.sink is sink:
+                del consumers[sink.address]
         self._counters.lost_subscriptions += 1
         log.warning(
             "subscription '%s' of '%s' is over: %s", sink.address, self._session.client_id, reason
         )
 
     def wake(self, address: str) -> None:
-        sink = self._sinks.get(address)
-        if sink is not None:
-            sink.consumer.wake()
+        """Begins the deliveries of one subscription."""
+        found = self._consumers.get(address)
+        if found is not None:
+            found.consumer.wake()
 
     def cancel(self, address: str, *, is_clean: bool) -> None:
-        """No more of it; what the client has comes back to the queue."""
-        self._end(self._sinks.pop(address, None), RELEASED if is_clean else FAILED)
+        """Ends one subscription; what its client has goes back to the queue."""
+        self._end(self._consumers.pop(address, None), RELEASED if is_clean else FAILED)
 
-    def _end(self, sink: QueueSink | None, verdict: Verdict) -> None:
-        if sink is not None:
-            self._vhost.end_consumer(sink.consumer, verdict)
+    def _end(self, ended: QueueConsumer | None, verdict: Verdict) -> None:
+        if ended is not None:
+            self._vhost.end_consumer(ended.consumer, verdict)
 
     def close(self, *, is_clean: bool) -> None:
+        """Ends all subscriptions with the connection."""
         self._is_closed = True
         self.stand_back()
-        for address in list(self._sinks):
+        for address in list(self._consumers):
             self.cancel(address, is_clean=is_clean)
 
     def pause(self) -> None:
-        for sink in self._sinks.values():
-            sink.consumer.pause()
+        """Stops deliveries while the client's socket is full."""
+        for _, consumer in self._consumers.values():
+            consumer.pause()
 
     def resume(self) -> None:
-        for sink in list(self._sinks.values()):
-            sink.consumer.resume()
+        """Goes on with deliveries when the client's socket has room again."""
+        for _, consumer in list(self._consumers.values()):
+            consumer.resume()
 
 
 def _delay(said: Mapping[str, str]) -> float:

@@ -52,7 +52,6 @@ class QueueSink:
         self.address = subscription.address
         self.name = subscription.queue or ""
         self.group: str | None = wishes.get("consumer-group")
-        self.consumer: Consumer
         self._name_octets = self.name.encode()
         self._group_octets = b"" if self.group is None else user_octets([("group-id", self.group)])
         self._filter = parse_queue_address(subscription.filter).rest

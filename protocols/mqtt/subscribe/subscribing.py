@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from protocols.mqtt.conversion.properties import QUEUE_PREFIX
-from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.settings import Settings
@@ -15,7 +14,7 @@ from protocols.mqtt.subscribe.rights import right_of, topic_right
 from protocols.mqtt.wire.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck, Unsubscribe
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, subscribe_refusal
-from queue_core.access.auth import Action, Auth, Identity
+from queue_core.access.auth import Action
 from queue_core.errors import (
     CoreError,
     InvalidTopic,
@@ -28,7 +27,7 @@ from queue_core.routing.topics import MAX_LEVELS, filter_tokens
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
-    from queue_core.sessions.session import Session
+    from protocols.mqtt.terms import Terms
     from queue_core.sessions.subscription_changes import Change
 
 log = logging.getLogger(__name__)
@@ -57,28 +56,21 @@ class Subscribing:
 
     def __init__(
         self,
-        session: Session,
-        identity: Identity,
-        auth: Auth,
+        terms: Terms,
         retained: RetainedSending,
         queue_topics: QueueTopics,
-        settings: Settings,
-        counters: MqttCounters,
         on_changed: Callable[[], None],
-        *,
-        is_5: bool,
-        tells_reasons: bool,
     ) -> None:
-        self._session = session
-        self._identity = identity
-        self._auth = auth
+        self._session = terms.session
+        self._identity = terms.identity
+        self._auth = terms.auth
         self._retained = retained
         self._queue_topics = queue_topics
-        self._settings = settings
-        self._counters = counters
+        self._settings = terms.settings
+        self._counters = terms.counters
         self._on_changed = on_changed  # consumers are to be looked through again
-        self._is_5 = is_5
-        self._tells_reasons = tells_reasons
+        self._is_5 = terms.is_5
+        self._tells_reasons = terms.agreement.tells_reasons
         self._has_complained = False
 
     # --- SUBSCRIBE

@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.mqtt.conversion.properties import FACTS, native_of, published_qos
-from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
 from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, Outbound, Sent
 from protocols.mqtt.publish.acknowledgements import Inbound
-from protocols.mqtt.publish.fan_out import FanOut
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.publish.publishing import Publishing
 from protocols.mqtt.publish.runs import find_run
-from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import (
@@ -35,11 +32,10 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode
-from queue_core.access.auth import Auth, Identity
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
 from queue_core.routing.router import Match, Router
-from tests.unit.protocols.mqtt.fake_connection import Link
+from tests.unit.protocols.mqtt.fake_connection import Link, terms_of
 from tests.unit.protocols.mqtt.vectors import VECTORS
 
 LIMIT = 1 << 20
@@ -97,34 +93,10 @@ def make(
 ) -> tuple[Publishing, Deliverer, Routes, Link]:
     link, vhost = Link(), Routes(outcome)
     ignore: Callable[[Any], None] = lambda _: None  # noqa: E731
-    deliverer = Deliverer(
-        link,
-        vhost,  # type: ignore[arg-type]
-        "publisher",
-        version,
-        Outbound(10),
-        10,
-        LIMIT,
-        None,
-        MqttCounters(),
-        float,
-    )
+    terms = terms_of(link, Session(vhost), version, max_packet=LIMIT)
+    deliverer = Deliverer(terms, Outbound(10), 10, None)
     inbound = Inbound(deliverer.put, version, 10, ignore, ignore)
-    publishing = Publishing(
-        link,
-        deliverer.put,
-        Session(vhost),  # type: ignore[arg-type]
-        version,
-        Identity("somebody"),
-        Auth([], []),
-        None,  # type: ignore[arg-type]
-        inbound,
-        None,  # type: ignore[arg-type]
-        FanOut(),
-        Settings(),
-        MqttCounters(),
-        float,
-    )
+    publishing = Publishing(terms, inbound, None)  # type: ignore[arg-type]
     for topic in TOPICS:
         publishing.topics[topic.encode()] = KnownTopic(topic)
     return publishing, deliverer, vhost, link

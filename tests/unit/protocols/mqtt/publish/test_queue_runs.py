@@ -9,21 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.outbound import Outbound
 from protocols.mqtt.publish.acknowledgements import Inbound
-from protocols.mqtt.publish.fan_out import FanOut
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.publish.publishing import Publishing
-from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Packet, PubAck, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import ReasonCode
-from queue_core.access.auth import Auth, Identity
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import Unit
 from queue_core.delivery.consumer import ConsumerSpec
@@ -35,7 +31,7 @@ from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
 from queue_core.vhost import Queue, Vhost
 from tests.support.contexts import queue_context
-from tests.unit.protocols.mqtt.fake_connection import Link, Session
+from tests.unit.protocols.mqtt.fake_connection import Link, Session, terms_of
 
 LIMIT = 1 << 20
 MAXIMUM = 20  # messages that may be open at once
@@ -95,21 +91,9 @@ class Stage:
         self.link = Link()
         deliverer = self._deliverer(self.link, version)
         ignore: Any = lambda _: None  # noqa: E731
-        self.publishing = Publishing(
-            self.link,
-            self.link.out.append,
-            Session(self.vhost),  # type: ignore[arg-type]
-            version,
-            Identity("somebody"),
-            Auth([], []),
-            none,  # type: ignore[arg-type]
-            Inbound(self.link.out.append, version, MAXIMUM, ignore, ignore),
-            none,  # type: ignore[arg-type]
-            FanOut(),
-            Settings(),
-            MqttCounters(),
-            float,
-        )
+        terms = terms_of(self.link, Session(self.vhost), version)
+        inbound = Inbound(self.link.out.append, version, MAXIMUM, ignore, ignore)
+        self.publishing = Publishing(terms, inbound, none)  # type: ignore[arg-type]
         self.deliverer = deliverer
         for known in (
             KnownTopic("$queue/q", self.queue, "q"),
@@ -120,18 +104,8 @@ class Stage:
             self.publishing.topics[known.name.encode()] = known
 
     def _deliverer(self, link: Link, version: Version) -> Deliverer:
-        return Deliverer(
-            link,
-            self.vhost,
-            "somebody",
-            version,
-            Outbound(1000),
-            1000,
-            LIMIT,
-            None,
-            MqttCounters(),
-            float,
-        )
+        terms = terms_of(link, Session(self.vhost), version)
+        return Deliverer(terms, Outbound(1000), 1000, None)
 
     def subscriber(self) -> None:
         """Somebody who is there, to `live`."""

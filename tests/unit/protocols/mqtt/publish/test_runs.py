@@ -12,17 +12,14 @@ from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.outbound import Outbound
 from protocols.mqtt.publish.acknowledgements import Inbound
-from protocols.mqtt.publish.fan_out import FanOut
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.publish.publishing import Publishing
 from protocols.mqtt.publish.runs import find_run
-from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from queue_core.access.auth import Auth, Identity
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
@@ -30,7 +27,7 @@ from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
 from queue_core.vhost import Queue, Vhost
 from tests.support.contexts import queue_context
-from tests.unit.protocols.mqtt.fake_connection import Link, Session
+from tests.unit.protocols.mqtt.fake_connection import Link, Session, terms_of
 
 LIMIT = 1 << 20
 TOPICS = ("a", "a/b", "x" * 200)
@@ -50,38 +47,24 @@ class Stage:
         own = self._deliverer(Link(), version, 10)
         ignore: Any = lambda _: None  # noqa: E731
         self.answers = Link()
-        self.publishing = Publishing(
+        terms = terms_of(
             self.answers,
-            self.answers.out.append,
-            Session(self.vhost),  # type: ignore[arg-type]
+            Session(self.vhost),
             version,
-            Identity("somebody"),
-            Auth([], []),
-            none,
-            Inbound(self.answers.out.append, version, 10_000, ignore, ignore),
-            none,
-            FanOut(1, is_async=is_async),
-            Settings(),
-            self.counters,
-            float,
+            counters=self.counters,
+            is_async=is_async,
         )
+        inbound = Inbound(self.answers.out.append, version, 10_000, ignore, ignore)
+        self.publishing = Publishing(terms, inbound, none)
         self.own = own
         for topic in TOPICS:
             self.publishing.topics[topic.encode()] = KnownTopic(topic)
 
     def _deliverer(self, link: Link, version: Version, window: int, largest: int = LIMIT) -> Any:
-        return Deliverer(
-            link,
-            self.vhost,
-            "subscriber",
-            version,
-            Outbound(window),
-            window,
-            largest,
-            None,
-            self.counters,
-            float,
-        )
+        session = Session(self.vhost)
+        session.client_id = "subscriber"
+        terms = terms_of(link, session, version, max_packet=largest, counters=self.counters)
+        return Deliverer(terms, Outbound(window), window, None)
 
     def subscriber(
         self,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import protocols.amqp091.conversion.properties as amqp091
 from protocols.amqp091.wire.content import encode_properties
 from protocols.mqtt.conversion.properties import MQTT3, MQTT5
-from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.outbound import Outbound
 from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
@@ -23,6 +22,7 @@ from queue_core.delivery.cursor import UNDELIVERED
 from queue_core.errors import QueueNotFound
 from queue_core.message.message import Death, Message
 from queue_core.sessions.subscription import Subscription
+from tests.unit.protocols.mqtt.fake_connection import Link, terms_of
 
 SAID = encode_property_bytes(PropertySet(content_type="a/b", user=(("n", "1"),)))
 MESSAGES = [
@@ -42,13 +42,6 @@ MESSAGES = [
 ]
 
 
-class Link:
-    def __init__(self) -> None:
-        self.out: list[bytes] = []
-
-    def flush_soon(self) -> None: ...
-
-
 def delivery(message: Message, offset: int, *, redelivered: bool = False) -> Any:
     return SimpleNamespace(
         message=message, offset=offset, redelivered=redelivered, failures=0, is_open=True
@@ -61,19 +54,9 @@ def sink(
     link = Link()
     vhost: Any = SimpleNamespace(queues={"q": None})
     none: Any = None
-    deliverer = Deliverer(
-        link,  # type: ignore[arg-type]
-        vhost,
-        "client",
-        version,
-        Outbound(window),
-        window,
-        largest,
-        None,
-        MqttCounters(),
-        float,
-    )
-    session: Any = SimpleNamespace(vhost=vhost, is_persistent=False)
+    session: Any = SimpleNamespace(vhost=vhost, client_id="client", is_persistent=False)
+    terms = terms_of(link, session, version, max_packet=largest)
+    deliverer = Deliverer(terms, Outbound(window), window, None)
     subscription = Subscription("$queue/q", 1, queue="q", **wishes)
     return QueueSink(deliverer, session, subscription, none), link
 
@@ -191,9 +174,7 @@ def test_one_that_must_be_in_the_topic_is_dropped_and_counted() -> None:
 
 
 def test_a_bug_in_delivering_ends_the_connection_and_the_end_of_a_queue_does_not() -> None:
-    failures: list[str] = []
     short, link = sink(Version.V5)
-    link.fail = lambda reason, text: failures.append(text)  # type: ignore[attr-defined]
     none: Any = None
     deliverer = short._deliverer
     sinks: list[Any] = [
@@ -203,7 +184,7 @@ def test_a_bug_in_delivering_ends_the_connection_and_the_end_of_a_queue_does_not
     ]
     for each in sinks:
         each.on_cancel(none, QueueNotFound("gone"))
-    assert not failures
+    assert not link.complaints
     for each in sinks:
         each.on_cancel(none, UNDELIVERED)
-    assert failures == [str(UNDELIVERED)] * 3
+    assert link.complaints == [str(UNDELIVERED)] * 3
