@@ -25,6 +25,7 @@ from protocols.mqtt.wire.websocket_codec import (
     frame,
     packet_frames,
 )
+from protocols.no_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
 from queue_core.access.auth import Peer
 from queue_core.scheduler import scheduler
@@ -41,11 +42,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._transport: asyncio.Transport
+        self._transport: asyncio.Transport = NO_TRANSPORT  # until `connection_made`
         self._request = b""
         self._receiver = Receiver()
         self._share = scheduler().share()  # of the loop's time
-        self._gate: ReadGate
+        self._gate = ReadGate(NO_TRANSPORT)
         self._mqtt: MqttConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
 

@@ -14,8 +14,9 @@ from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.property_set import PacketType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocols.mqtt.client import Client
-    from queue_core.scheduler import Share
 
 MOST_HELD_BYTES: Final = 1 << 20  # that are looked through for acknowledgements, then reading stops
 MOST_LOOKS: Final = 256  # packets, before somebody looks at the time
@@ -45,14 +46,15 @@ class HeldInput:
         self._kept_from = 0
         self.size += len(data)
 
-    def pass_on(self, client: Client, version: int, limit: int, share: Share) -> bool:
-        """Gives the client what overtakes. False: the slice of the loop's time was over first.
-        Raises MqttError."""
-        is_over = False
-        while not is_over and self._look_through(client, version, limit):
-            is_over = share.is_over()
+    def pass_on(
+        self, client: Client, version: int, limit: int, is_over: Callable[[], bool]
+    ) -> bool:
+        """Gives the client what overtakes. False: the time was up first. Raises MqttError."""
+        is_late = False
+        while not is_late and self._look_through(client, version, limit):
+            is_late = is_over()
         client.deliverer.end_of_chunk()
-        return not is_over
+        return not is_late
 
     def _look_through(self, client: Client, version: int, limit: int) -> bool:
         """Some packets. False: there are no more, or the last is not all here."""
