@@ -12,7 +12,7 @@ from queue_core.access.login_throttle import Throttle
 from queue_core.access.passwords import hash_password
 from queue_core.errors import AccessRefused
 from queue_core.message.message import CANONICAL, Properties, _decode_canonical
-from tests.unit.queue_core.access.test_auth import HERE, FakePolicy, auth_of, login
+from tests.support.user_auth import HERE, FakePolicy, auth_of, login
 
 LONG = "x" * 65_535
 STRANGER = User("anonymous")

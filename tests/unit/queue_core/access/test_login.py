@@ -12,13 +12,13 @@ from queue_core.access.login import MOST_SECONDS, MOST_STEPS, Answer, Challenge,
 from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused
 from tests.support.scram_client import ScramClient
-from tests.unit.queue_core.access.test_auth import (
+from tests.support.user_auth import (
     AWAY,
     HERE,
     PUMP,
     ROLL,
-    Clock,
     FakePolicy,
+    ThrottleClock,
     auth_of,
 )
 
@@ -136,7 +136,7 @@ async def test_a_client_may_wait_to_be_asked_for_its_first_message() -> None:
 
 
 async def test_failures_by_scram_are_slowed_down_like_all_others() -> None:
-    clock = Clock()
+    clock = ThrottleClock()
     auth, _ = await auth_of(WITH_VERIFIER, throttle=clock.throttle())
     for _ in range(3):
         with pytest.raises(AccessRefused, match="wrong"):
@@ -149,7 +149,7 @@ async def test_failures_by_scram_are_slowed_down_like_all_others() -> None:
 
 
 async def test_refused_clients_without_credentials_do_not_hold_up_scram() -> None:
-    clock = Clock()
+    clock = ThrottleClock()
     auth, _ = await auth_of(WITH_VERIFIER, throttle=clock.throttle())
     for _ in range(24):
         with pytest.raises(AccessRefused):
