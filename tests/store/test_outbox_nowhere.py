@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.store.test_manager_outbox import publish
 from tests.support.managers import House, drained
+from tests.support.sql_requests import publish
 
 
 async def test_a_message_for_nobody_is_taken_away_counted_and_told_of(

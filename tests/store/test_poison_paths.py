@@ -14,8 +14,8 @@ from queue_core.commit.unit import RetainedRecord
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import REJECTED, Outcome, Verdict
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from tests.store.test_manager_outbox import outcome
 from tests.support.managers import House, Told, bodies
+from tests.support.sql_requests import outcome
 
 DEEP = "[" * 2000 + "]" * 2000
 

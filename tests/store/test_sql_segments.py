@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import asyncpg
 import pytest
 
@@ -18,14 +16,6 @@ _LOCKS = """
 SELECT DISTINCT l.mode FROM pg_locks l
 WHERE l.pid = pg_backend_pid() AND l.relation = $1::text::regclass
 """
-
-
-@pytest.fixture
-async def other(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A second connection to the same database."""
-    connection = await asyncpg.connect(migrated_url)
-    yield connection
-    await connection.close()
 
 
 async def _leaves(db: asyncpg.Connection, parent: str) -> list[str]:

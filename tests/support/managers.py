@@ -12,7 +12,7 @@ from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.message.message import Form, Message
-from queue_core.outcomes import ACCEPTED, Published, Verdict
+from queue_core.outcomes import ACCEPTED, REJECTED, Published, Verdict
 from queue_core.queues.competing import ClassicQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
@@ -212,6 +212,19 @@ async def declare(house: House, kind: str, /, **arguments: object) -> None:
         await house.queue("q", **arguments)
     else:
         await house.ephemeral("q", **arguments)
+
+
+async def store_dead_letters(house: House, *numbers: bytes) -> None:
+    """Publishes to queue q by its binding `orders`, and rejects each: they die into queue dead."""
+    await house.queue("dead")
+    await house.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    await house.vhost.bind("amq.direct", house.vhost.queue("q"), "orders")
+    for body in numbers:
+        house.vhost.publish(Message(body, "amq.direct", routing_key="orders"))
+    await house.flushed()
+    while (delivery := await house.vhost.get("q")) is not None:
+        house.vhost.settle([delivery], REJECTED)
+    await house.flushed()
 
 
 async def drained(db: asyncpg.Connection) -> None:

@@ -45,7 +45,15 @@ def migrated_url(postgres_server: EmbeddedPostgres, migrated_template: str) -> I
 
 @pytest.fixture
 async def db(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection to it, as the owner of everything."""
+    """A connection to the migrated database, as the owner of everything."""
+    connection = await asyncpg.connect(migrated_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def other(migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A second connection to the migrated database, for transactions beside the first's."""
     connection = await asyncpg.connect(migrated_url)
     yield connection
     await connection.close()
