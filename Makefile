@@ -115,4 +115,5 @@ bench: setup-dev  ## load runs, beside other brokers where they are installed
 .PHONY: docs
 docs: setup-dev  ## write the generated pages under docs/ anew
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.schema
 	$(BIN)/python -m tests.interop.mqtt.page

@@ -20,6 +20,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.store.operator import preflight
 from queue_core.store.operator.migration import current_version, downgrade, upgrade
 from tests.support.postgres_versions import VERSIONS, NotToBeHad, binaries_of
+from tools import schema
 
 LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
 
@@ -62,6 +63,7 @@ class Collector:
 
 async def test_the_schema_goes_up_serves_and_goes_down(server: EmbeddedPostgres) -> None:
     await upgrade(server.url)
+    assert await schema.render(server.url) == schema.PAGE.read_text()
     connection = await asyncpg.connect(server.url)
     assert await preflight.check(connection) == []
     await connection.close()
