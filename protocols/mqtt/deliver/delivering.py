@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from protocols.mqtt.conversion.properties import FORMS, published_qos, was_retained
+from protocols.mqtt.conversion.properties import published_qos
+from protocols.mqtt.deliver.delivery_plan import Plan, plan_of
 from protocols.mqtt.deliver.frames import (
     DUP,
     KEYS_V3,
@@ -26,7 +27,17 @@ from protocols.mqtt.deliver.frames import (
     special_halves,
     topic_octets,
 )
-from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, MAX_ID, Flight, Outbound, Sent
+from protocols.mqtt.deliver.outbound import (
+    ACKNOWLEDGED,
+    LIVE_1,
+    LIVE_2,
+    LIVE_2_RECEIVED,
+    MAX_ID,
+    NOBODY,
+    Flight,
+    Outbound,
+    Sent,
+)
 from protocols.mqtt.publish.aliases import OutgoingAliases
 from protocols.mqtt.wire import primitives as wire
 from protocols.mqtt.wire.encoder import encode
@@ -34,7 +45,6 @@ from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec, PubRel
 from protocols.mqtt.wire.reasons import ReasonCode, violation
 from queue_core.errors import ConsumerStalled, CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
-from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
     from protocols.mqtt.terms import Terms
@@ -44,20 +54,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BEHIND: Final = 1000  # messages that wait for a client before its publishers are slowed down
-PATIENCE: Final = 0.5  # seconds that a publisher waits for it at a time
-PUBREL: Final = b"\x62\x02"  # and the packet identifier: 0.1 us against 1.9 us by the encoder
-RETAINED: Final = "retained"  # in a subscription's extra: sent because it was retained
-
-
-class Plan(NamedTuple):
-    """How a message is to be written for this subscriber."""
-
-    qos: int
-    retain: bool = False
-    identifiers: tuple[int, ...] = ()
-    user: bytes = b""  # user properties that the gateway adds
-    topic: str | None = None  # where it is not the message's own
+BACKLOG_MESSAGES: Final = 1000  # wait for a client before its publishers are slowed down
+CATCH_UP_SECONDS: Final = 0.5  # a publisher waits so long for one that is behind
+# The packet identifier follows: 0.1 us against 1.9 us by the encoder.
+PUBREL_HEAD: Final = b"\x62\x02"
 
 
 class Deliverer:
@@ -245,7 +245,7 @@ class Deliverer:
         live = self._live
         if live is None or not live.is_paused or self.progress == self._stuck_at:
             return False
-        return live.cursor.ready.count() > BEHIND
+        return live.cursor.ready.count() > BACKLOG_MESSAGES
 
     async def catch_up(self) -> None:
         """Returns when it is not behind any more, or has had its time."""
@@ -253,7 +253,7 @@ class Deliverer:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            await asyncio.wait((waiter,), timeout=PATIENCE)
+            await asyncio.wait((waiter,), timeout=CATCH_UP_SECONDS)
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -408,7 +408,7 @@ class Deliverer:
 
     def release(self, flight: Flight) -> None:
         """PUBREL [MQTT-4.3.3-4]."""
-        self.put(PUBREL + flight.packet_id.to_bytes(2, "big"))
+        self.put(PUBREL_HEAD + flight.packet_id.to_bytes(2, "big"))
 
     # --- acknowledgements
 
@@ -440,7 +440,7 @@ class Deliverer:
             del self.outbound.in_flight[packet.packet_id]
         else:
             self.outbound.in_flight[packet.packet_id] = LIVE_2_RECEIVED
-            self.put(PUBREL + packet.packet_id.to_bytes(2, "big"))
+            self.put(PUBREL_HEAD + packet.packet_id.to_bytes(2, "big"))
 
     def _stray(self, packet: PubAck | PubRec | PubComp) -> None:
         """Nothing is in flight under its identifier."""
@@ -502,56 +502,3 @@ class Deliverer:
 
     def on_recorded(self, flight: Flight) -> None:
         """Never: nothing of them is written down."""
-
-
-class _Nobody:
-    """The owner of flights that the hot path begins and ends itself."""
-
-    def on_received(self, flight: Flight, reason: int) -> None:
-        """Nobody needs to know."""
-
-    def on_ended(self, flight: Flight, reason: int) -> None:
-        """Nobody needs to know."""
-
-    def on_expired(self, flight: Flight) -> None:
-        """They are sent when they are made."""
-
-    def on_launch(self, flight: Flight) -> None:
-        """They await no claim."""
-
-    def on_recorded(self, flight: Flight) -> None:
-        """Nothing of them is written down."""
-
-
-# All messages of live queues that stand at the same place share one flight: there is nothing to
-# know of any of them but its identifier.
-NOBODY: Final = _Nobody()
-LIVE_1: Final = Flight(NOBODY, Sent.AWAITS_PUBACK)
-LIVE_2: Final = Flight(NOBODY, Sent.AWAITS_PUBREC)
-LIVE_2_RECEIVED: Final = Flight(NOBODY, Sent.AWAITS_PUBCOMP)
-
-
-def plan_of(message: Message, options: Sequence[Subscription], client_id: str) -> Plan | None:
-    """What the subscriptions that matched ask for, together: the highest QoS of them, and the
-    identifiers of all [MQTT-3.3.4-2] [MQTT-3.3.4-3]. None: it is the client's own, and all of them
-    are no-local [MQTT-3.8.3-3]. A message without options was put into the queue by its name."""
-    if not options:
-        return Plan(published_qos(message))
-    qos, retain, identifiers, is_wanted = 0, False, [], False
-    is_own = message.publisher == client_id and message.form in FORMS
-    for option in options:
-        if option.no_local and is_own:
-            continue
-        is_wanted = True
-        qos = max(qos, option.qos)
-        if option.identifier is not None:
-            identifiers.append(option.identifier)
-        if (option.retain_as_published and was_retained(message)) or (
-            option.extra is not None and option.extra.get(RETAINED)
-        ):
-            retain = True  # [MQTT-3.3.1-13], and what was retained
-    if not is_wanted:
-        return None
-    if qos:
-        qos = min(qos, published_qos(message))
-    return Plan(qos, retain, tuple(identifiers))

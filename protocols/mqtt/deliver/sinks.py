@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.mqtt.conversion.properties import published_qos
-from protocols.mqtt.deliver.delivering import Deliverer, plan_of
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.deliver.delivery_plan import plan_of
 from protocols.mqtt.deliver.outbound import Flight, Sent, give_back
 from protocols.mqtt.subscribe.rights import WaitingRights
 from protocols.mqtt.wire.reasons import ReasonCode

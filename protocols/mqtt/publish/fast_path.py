@@ -14,9 +14,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.conversion.properties import FACTS, native_of
-from protocols.mqtt.deliver.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
+from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.frames import KEYS_V3, KEYS_V5
-from protocols.mqtt.deliver.outbound import Flight, Sent
+from protocols.mqtt.deliver.outbound import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Flight, Sent
 from protocols.mqtt.publish.acknowledgements import Received
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 from queue_core.message.message import TOPIC_EXCHANGE, Form, Message

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.conversion.properties import QUEUE_PREFIX
-from protocols.mqtt.deliver.delivering import Deliverer, Plan
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.deliver.delivery_plan import Plan
 from protocols.mqtt.deliver.frames import user_octets
 from protocols.mqtt.deliver.outbound import Flight, Sent, give_back
 from protocols.mqtt.queue_topics.addresses import (

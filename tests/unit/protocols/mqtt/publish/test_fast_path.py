@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.mqtt.conversion.properties import FACTS, native_of, published_qos
-from protocols.mqtt.deliver.delivering import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Deliverer
-from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, Outbound, Sent
+from protocols.mqtt.deliver.delivering import Deliverer
+from protocols.mqtt.deliver.outbound import (
+    ACKNOWLEDGED,
+    LIVE_1,
+    LIVE_2,
+    LIVE_2_RECEIVED,
+    Outbound,
+    Sent,
+)
 from protocols.mqtt.publish.acknowledgements import Inbound
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
