@@ -184,7 +184,7 @@ class Consumer:
         self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
         self.selection: Selection | None = None  # with a filter: what it has still to look at
         self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
-        self.since = cursor.clock()
+        self.since = cursor.context.clock()
         self.number = next(_numbers)
 
     @property

@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from weakref import WeakSet
 
-from queue_core.counters import Counters
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
 from queue_core.delivery.delayed import Delays, DueTimes, bounded, put_off, set_aside
 from queue_core.delivery.delivery_history import History
 from queue_core.delivery.dispatch import hand_out
 from queue_core.delivery.filtered_view import Selection
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.ports import Journal, Policy
-from queue_core.delivery.ready import ENTRY_OVERHEAD, Budget, Ready
+from queue_core.delivery.ports import CursorContext, Journal, Policy
+from queue_core.delivery.ready import ENTRY_OVERHEAD, Ready
 from queue_core.delivery.runs import runs_of
-from queue_core.delivery.settled import Settled
 from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.message.message import Amendment, Message
 from queue_core.outcomes import FAILED, Outcome, Verdict
@@ -50,21 +48,15 @@ class Cursor:
         "_due",
         "_is_due_watched",
         "_pumping",
-        "ack_timeout",
         "again",
-        "budget",
         "cancelled",
-        "clock",
         "consumers",
-        "counters",
+        "context",
         "delayed",
-        "delivery_limit",
         "due_times",
-        "group",
         "has_returned",
         "history",
         "in_flight",
-        "is_asked",
         "is_unfinished",
         "journal",
         "lease",
@@ -73,63 +65,44 @@ class Cursor:
         "looks",
         "may_delay",
         "policy",
-        "queue_id",
         "ready",
         "recovered_mark",
         "requeues",
         "selections",
         "seq",
         "settled",
-        "single_active",
+        "spec",
     )
 
     def __init__(
         self,
         policy: Policy,
+        context: CursorContext,
+        spec: CursorSpec,
         ready: Callable[[Cursor], Ready],
         *,
-        clock: Callable[[], float],
-        budget: Budget,
-        counters: Counters,
         journal: Journal | None = None,
-        settled: Settled | None = None,
-        queue_id: int = 0,
-        group: str = "",
-        lease: int = HIDDEN,
-        failures: dict[int, int] | None = None,
-        single_active: bool = False,
-        delivery_limit: int | None = None,
-        ack_timeout: float | None = None,
-        requeues: bool = True,
-        is_asked: bool = False,
-        delays: DelayBudget | None = None,
+        saved: SavedProgress | None = None,
         due_times: DueTimes | None = None,
     ) -> None:
+        saved = saved or SavedProgress()
         self.policy = policy
-        self.clock = clock
-        self.budget = budget
-        self.counters = counters
+        self.context = context
+        self.spec = spec
         self.journal = journal  # None: nothing of this cursor outlives the process
-        self.settled = settled or Settled()
-        self.is_asked = is_asked  # `settled` says what has left the queue, without a journal, too
-        self.queue_id = queue_id
-        self.group = group
+        self.settled = saved.settled
         # Offsets below the lease may have been handed out, as far as the database knows: after a
         # crash they are flagged as redelivered. Nothing at or above it is handed out before a new
         # lease is committed.
-        self.lease = lease
-        self.lease_asked = lease
-        self.history = History(failures)
-        self.single_active = single_active
-        self.delivery_limit = delivery_limit
-        self.ack_timeout = ack_timeout  # seconds that a consumer has to settle
-        self.requeues = requeues  # False: a stream, or a queue that is gone: nothing comes back
+        self.lease = self.lease_asked = HIDDEN if journal is None else saved.lease
+        self.history = History(saved.failures)
+        self.requeues = spec.requeues  # False once the queue is gone, too: nothing comes back
         self.consumers: list[Consumer] = []
         self.cancelled: WeakSet[Consumer] | None = None  # those that may still settle something
         self.in_flight = 0
         self.seq = 0  # rows written since the last full one
         self.line = Line()
-        self.delayed = Delays(delays)
+        self.delayed = Delays(context.delays)
         self.due_times = due_times  # of a stream, which has the delays of all groups
         self.may_delay = False  # something came that was not due at once
         self._draining: list[Consumer] = []
@@ -144,7 +117,7 @@ class Cursor:
         self.looks = 0  # that filters may still take in this turn
         self.is_unfinished = False  # they have used them up, and a next turn is planned
         self.ready = ready(self)
-        self.recovered_mark = 0 if journal is None else min(lease, self.ready.tail)
+        self.recovered_mark = 0 if journal is None else min(self.lease, self.ready.tail)
 
     @property
     def queue_name(self) -> str:
@@ -162,7 +135,7 @@ class Cursor:
     def _select(self, consumer: Consumer, accepts: Callable[[Message], bool]) -> None:
         """From now on it looks through the queue at a pace of its own."""
         consumer.selection = Selection(
-            accepts, self.ready, self.pump, is_stored=bool(self.queue_id)
+            accepts, self.ready, self.pump, is_stored=bool(self.spec.queue_id)
         )
         self.selections.append(consumer.selection)
 
@@ -181,7 +154,7 @@ class Cursor:
 
     def _is_its_turn(self, consumer: Consumer) -> bool:
         """Single active consumer is about those that stay: one may also come for one message."""
-        return not self.single_active or consumer.spec.is_passing or consumer is self.active
+        return not self.spec.single_active or consumer.spec.is_passing or consumer is self.active
 
     def on_pause(self, consumer: Consumer) -> None:
         self.line.leave(consumer)
@@ -219,7 +192,7 @@ class Cursor:
             self.history.admit(consumer)
 
     def _activate_next(self) -> None:
-        if self.single_active and self.active is not None:
+        if self.spec.single_active and self.active is not None:
             self.stand_in_line(self.active)
 
     # --- handing out
@@ -302,7 +275,7 @@ class Cursor:
         self.policy.on_consumer_gone()
 
     def start_clock(self, delivery: Delivery, seconds: float) -> None:
-        self._due[delivery] = self.clock() + seconds
+        self._due[delivery] = self.context.clock() + seconds
         self._watch_due()
 
     def _watch_due(self) -> None:
@@ -313,7 +286,7 @@ class Cursor:
     def fail_overdue(self) -> None:
         """Deliveries that were not settled in time count as failed, and come back."""
         self._is_due_watched = False
-        now, overdue = self.clock(), []
+        now, overdue = self.context.clock(), []
         for delivery, when in self._due.items():
             if when > now:
                 break
@@ -406,10 +379,10 @@ class Cursor:
         if not offsets:
             return credits
         self.in_flight -= len(offsets)
-        self.counters.settled += len(offsets)
-        if self.queue_id:
-            self.budget.used -= freed
-        if self.journal is not None or self.is_asked:
+        self.context.counters.settled += len(offsets)
+        if self.spec.queue_id:
+            self.context.budget.used -= freed
+        if self.journal is not None or self.spec.tracks_settled:
             if len(offsets) == 1:
                 self.settled.mark(offsets[0])
             else:
@@ -456,7 +429,7 @@ class Cursor:
         elif verdict.outcome is Outcome.RELEASED:
             self.history.released.add(offset)
             if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
-                until = self.clock() + verdict.delay if verdict.delay > 0 else None
+                until = self.context.clock() + verdict.delay if verdict.delay > 0 else None
                 if verdict.amendment is None:
                     self.history.renew(offset)
                 self.journal.note_failure(self, offset, delivery.failures, until, "")
@@ -464,11 +437,11 @@ class Cursor:
         else:
             count = delivery.failures + 1
             self.history.failures[offset] = count
-            if self.delivery_limit is not None and count > self.delivery_limit:
+            if self.spec.delivery_limit is not None and count > self.spec.delivery_limit:
                 self.policy.on_exhausted(self, entry)
                 return
             if self.journal is not None:
-                not_before = self.clock() + verdict.delay if verdict.delay > 0 else None
+                not_before = self.context.clock() + verdict.delay if verdict.delay > 0 else None
                 self.journal.note_failure(self, offset, count, not_before, verdict.reason or "")
             self._return(delivery, verdict)
 
@@ -476,8 +449,8 @@ class Cursor:
         """The message is another one at this place from now on; its row stays as it was."""
         entry = delivery.entry
         before, after = entry.message, amendment.apply(entry.message)
-        if self.queue_id:
-            self.budget.used += after.size() - before.size()
+        if self.spec.queue_id:
+            self.context.budget.used += after.size() - before.size()
         if self.journal is None:
             entry.message = after
         else:
@@ -491,7 +464,7 @@ class Cursor:
         if verdict.undeliverable_here and not delivery.consumer.is_closed:
             self._bar(delivery.offset, delivery.consumer)
         if verdict.delay > 0:
-            put_off(self, delivery.entry, self.clock() + verdict.delay)
+            put_off(self, delivery.entry, self.context.clock() + verdict.delay)
         else:
             self.give_back(delivery.entry)
         self._came_back += 1
@@ -529,12 +502,12 @@ class Cursor:
         self.history.forget(entry.offset)
 
     def release_memory(self, entry: Entry) -> None:
-        if self.queue_id:
+        if self.spec.queue_id:
             message = entry.message
-            self.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
+            self.context.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
 
     def _mark(self, offset: int) -> None:
-        if self.journal is not None or self.is_asked:
+        if self.journal is not None or self.spec.tracks_settled:
             self.settled.mark(offset)
             self._note()
 
@@ -552,7 +525,7 @@ class Cursor:
         for entry in self.delayed.clear():
             self.release_memory(entry)
         self.history.forget_all(Intervals(ranges))
-        if (self.journal is not None or self.is_asked) and ranges:
+        if (self.journal is not None or self.spec.tracks_settled) and ranges:
             for start, end in ranges:
                 self.settled.mark_range(start, end)
             self._note()

@@ -171,7 +171,7 @@ def put_off(cursor: Cursor, entry: Entry, when: float) -> None:
     if when < cursor.delayed.next_time:  # the others wait behind the first
         cursor.policy.on_delayed(cursor, when)
     kept: Kept = entry
-    if cursor.queue_id and not _may_keep(cursor, when):
+    if cursor.spec.queue_id and not _may_keep(cursor, when):
         cursor.release_memory(entry)
         kept = entry.message.priority or 0, entry.message.size()
     cursor.delayed.add(when, entry.offset, kept)
@@ -189,14 +189,14 @@ def is_early(cursor: Cursor, entry: Entry, now: float) -> bool:
 
 def _may_keep(cursor: Cursor, when: float) -> bool:
     """Whether memory has room for one that is due then; for what nobody wants soon, half of it."""
-    if when > cursor.clock() + SOON_SECONDS:
-        return cursor.budget.has_plenty()
-    return cursor.budget.has_room()
+    if when > cursor.context.clock() + SOON_SECONDS:
+        return cursor.context.budget.has_plenty()
+    return cursor.context.budget.has_room()
 
 
 def set_aside(cursor: Cursor, entries: Iterable[Entry]) -> None:
     """Takes out of what is ready those that have just arrived and are not due."""
-    now = cursor.clock()
+    now = cursor.context.clock()
     for entry in entries:
         when = entry.not_before
         if when is not None and when > now and cursor.ready.set_aside(entry):

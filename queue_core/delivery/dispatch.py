@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 0.000_01  # that a filter may take for one message before 
 
 def hand_out(cursor: Cursor) -> None:
     """Some of what is ready, in turn to those with credit; `cursor.again`: there may be more."""
-    now = cursor.clock()
+    now = cursor.context.clock()
     if cursor.due_times is not None:
         cursor.due_times.end_due(now)
     elif cursor.delayed.next_time <= now:
@@ -60,7 +60,7 @@ def hand_out(cursor: Cursor) -> None:
             cursor.settle(deliveries, RELEASED)
             continue
         if consumer.auto_settle:
-            cursor.counters.settled += len(deliveries)
+            cursor.context.counters.settled += len(deliveries)
         _deliver(cursor, consumer, deliveries)
 
 
@@ -71,7 +71,7 @@ def _hand_out_run(cursor: Cursor, consumer: Consumer, now: float) -> bool:
         not consumer.is_waiting
         or consumer.auto_settle
         or consumer.selection is not None
-        or cursor.ack_timeout is not None
+        or cursor.spec.ack_timeout_seconds is not None
         or cursor.history
         or not consumer.has_credit()
     ):
@@ -96,7 +96,7 @@ def _hand_out_run(cursor: Cursor, consumer: Consumer, now: float) -> bool:
 
 
 def _deliver(cursor: Cursor, consumer: Consumer, deliveries: list[Delivery]) -> None:
-    cursor.counters.delivered += len(deliveries)
+    cursor.context.counters.delivered += len(deliveries)
     try:
         consumer.sink.deliver(consumer, deliveries)
     except Exception as error:
@@ -122,8 +122,8 @@ def _delivery(cursor: Cursor, entry: Entry, consumer: Consumer) -> Delivery:
     else:
         consumer.unsettled[offset] = delivery
         cursor.in_flight += 1
-        if cursor.ack_timeout is not None:
-            cursor.start_clock(delivery, cursor.ack_timeout)
+        if cursor.spec.ack_timeout_seconds is not None:
+            cursor.start_clock(delivery, cursor.spec.ack_timeout_seconds)
     return delivery
 
 

@@ -3,13 +3,36 @@ write down where it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
+from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.ready import Budget
 
 if TYPE_CHECKING:
     from queue_core.delivery.backpressure import Backpressure
     from queue_core.delivery.cursor import Cursor
+
+
+class CursorContext(Protocol):
+    """The clock, the bounds and the counters that all cursors of a virtual host share."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Tells the time in seconds since the epoch."""
+
+    @property
+    def budget(self) -> Budget:
+        """The memory that entries of all stored queues may take."""
+
+    @property
+    def counters(self) -> Counters: ...
+
+    @property
+    def delays(self) -> DelayBudget:
+        """The number of messages that may wait for their time."""
 
 
 class Journal(Protocol):

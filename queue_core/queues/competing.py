@@ -14,7 +14,8 @@ from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Sink
-from queue_core.delivery.cursor import HIDDEN, Cursor
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
 from queue_core.delivery.ready import ENTRY_OVERHEAD, FifoReady, Ready, Source
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.delivery.settled import Settled
@@ -46,6 +47,17 @@ class Taker(Protocol):
 def is_bound(route: Iterable[tuple[Taker, tuple[object, ...]]]) -> bool:
     """Tells whether a route leads to a queue that is bound, and not only to memories."""
     return any(not queue.is_memory for queue, _ in route)
+
+
+def cursor_spec(spec: QueueSpec, queue_id: int = 0) -> CursorSpec:
+    """Gives the rules of a queue's cursor, as the queue's arguments set them."""
+    return CursorSpec(
+        queue_id,
+        single_active=spec.single_active_consumer,
+        delivery_limit=spec.delivery_limit,
+        ack_timeout_seconds=spec.ack_timeout,
+        tracks_settled=spec.deduplicates,
+    )
 
 
 class CompetingQueue:
@@ -320,19 +332,7 @@ class EphemeralQueue(CompetingQueue):
                 return PriorityReady(spec.max_priority, 0, context.budget, None, self.on_more)
             return FifoReady(0, 0, context.budget, None, self.on_more)
 
-        self.cursor = Cursor(
-            self,
-            ready,
-            clock=context.clock,
-            budget=context.budget,
-            counters=context.counters,
-            delays=context.delays,
-            lease=HIDDEN,
-            single_active=spec.single_active_consumer,
-            delivery_limit=spec.delivery_limit,
-            ack_timeout=spec.ack_timeout,
-            is_asked=spec.deduplicates,
-        )
+        self.cursor = Cursor(self, context, cursor_spec(spec), ready)
         if spec.deduplicates:
             self.window = self.present_keys()
 
@@ -512,19 +512,11 @@ class ClassicQueue(CompetingQueue):
 
         self.cursor = Cursor(
             self,
+            context,
+            cursor_spec(spec, log.queue_id),
             ready,
-            clock=context.clock,
-            budget=context.budget,
-            counters=context.counters,
-            delays=context.delays,
             journal=context.journal,
-            settled=settled,
-            queue_id=log.queue_id,
-            lease=lease,
-            failures=failures,
-            single_active=spec.single_active_consumer,
-            delivery_limit=spec.delivery_limit,
-            ack_timeout=spec.ack_timeout,
+            saved=SavedProgress(settled, lease, failures or {}),
         )
         log.cursors.append(self.cursor)
         if spec.max_bytes is not None and spec.overflow is not Overflow.DROP_HEAD:

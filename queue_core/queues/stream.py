@@ -15,7 +15,8 @@ from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
-from queue_core.delivery.cursor import HIDDEN, WRITE_ALL, Cursor
+from queue_core.delivery.cursor import WRITE_ALL, Cursor
+from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
 from queue_core.delivery.delayed import DueTimes, give_back_offset
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.orderly_end import end_lease
@@ -218,18 +219,12 @@ class StreamQueue:
 
         cursor = Cursor(
             self,
+            self.context,
+            CursorSpec(self.log.queue_id, group, requeues=False),
             ready,
-            clock=self.context.clock,
-            budget=self.context.budget,
-            counters=self.context.counters,
-            delays=self.context.delays,
-            due_times=self.due_times,
             journal=self.context.journal if is_kept else None,
-            settled=settled,
-            queue_id=self.log.queue_id,
-            group=group,
-            lease=self._leases.get(group, 0) if is_kept else HIDDEN,
-            requeues=False,
+            saved=SavedProgress(settled, self._leases.get(group, 0)),
+            due_times=self.due_times,
         )
         self.log.cursors.append(cursor)
         return cursor
@@ -292,7 +287,7 @@ class StreamQueue:
                 f"group '{group}' of stream '{self.name}' has consumers: stop them first"
             )
         for cursor in self._put_away:
-            if cursor.group == group:
+            if cursor.spec.group == group:
                 cursor.journal = None  # what it settles is where the group was
         self._groups[group] = settled = Settled(start)
         self._leases[group] = 0
@@ -312,8 +307,8 @@ class StreamQueue:
             end_lease(cursor)
             cursor.ready.clear()
             if cursor.journal is not None:
-                self._leases[cursor.group] = cursor.lease_asked
-                self._cursors.pop(cursor.group, None)
+                self._leases[cursor.spec.group] = cursor.lease_asked
+                self._cursors.pop(cursor.spec.group, None)
 
     def groups(self) -> dict[str, Settled]:
         return self._groups

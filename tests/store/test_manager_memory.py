@@ -25,9 +25,9 @@ async def test_a_queue_that_is_deleted_gives_back_what_was_in_flight(house: Hous
     inbox, _ = await house.consume()
     await house.store("q", *[bytes(1000)] * 20)
     await inbox.has(20)
-    assert queue.cursor.budget.used > 20_000
+    assert queue.context.budget.used > 20_000
     await house.vhost.delete_queue("q")
-    assert queue.cursor.budget.used == 0
+    assert queue.context.budget.used == 0
 
 
 async def test_what_is_settled_after_its_queue_was_deleted_is_forgotten(house: House) -> None:
@@ -41,7 +41,7 @@ async def test_what_is_settled_after_its_queue_was_deleted_is_forgotten(house: H
     for delivery, verdict in zip(deliveries, (ACCEPTED, REJECTED, FAILED), strict=True):
         house.vhost.settle([delivery], verdict)
     await house.flushed()
-    assert queue.cursor.budget.used == 0
+    assert queue.context.budget.used == 0
     assert await house.vhost.get("dead") is None
 
 
@@ -56,7 +56,7 @@ async def test_a_purge_gives_back_what_is_just_being_read(house: House) -> None:
     await house.store("q", b"y")
     assert consumer.credit == 0 or (await house.vhost.get("q")) is not None
     await asyncio.gather(*house.manager._database._reader._tasks)
-    assert queue.cursor.budget.used < 2 * 1000
+    assert queue.context.budget.used < 2 * 1000
 
 
 async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> None:
@@ -71,7 +71,7 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
     await asyncio.gather(*house.manager._database._reader._tasks)
     queue = house.vhost.queue("q")
     assert isinstance(queue, queues.ClassicQueue)
-    assert queue.cursor.budget.used < (2 * LEAST + 1) * 210_000
+    assert queue.context.budget.used < (2 * LEAST + 1) * 210_000
 
 
 @pytest.mark.parametrize("targets", [("q",), ("q", "r")])  # of several queues, bodies are shared
@@ -97,12 +97,12 @@ async def test_large_messages_behind_small_ones_are_read_back_a_few_at_a_time(
     inbox, consumer = await house.consume("q", credit=1)
     while len(sizes) < 340:
         sizes += [len(delivery.message.body) for delivery in await inbox.has(1)]
-        assert queue.cursor.budget.used < 2_500_000
+        assert queue.context.budget.used < 2_500_000
         house.vhost.settle(inbox.take(), ACCEPTED)
     assert sizes == [10] * 300 + [100_000] * 40
     house.vhost.end_consumer(consumer, FAILED)
     await house.flushed()
-    assert queue.cursor.budget.used == 0
+    assert queue.context.budget.used == 0
 
 
 async def test_properties_that_wait_for_the_disk_count_like_bodies(house: House) -> None:
@@ -143,7 +143,7 @@ async def test_a_returned_message_expires_however_tight_memory_is(house: House) 
     inbox, consumer = await house.consume("q", credit=1)
     await house.store("q", b"1")
     await inbox.has(1)
-    queue.cursor.budget.limit = 0
+    queue.context.budget.limit = 0
     house.vhost.end_consumer(consumer, FAILED)
     await house.later(2)
     await asyncio.gather(*house.manager._database._reader._tasks)
@@ -157,7 +157,7 @@ async def test_dead_letters_that_were_not_in_memory_leave_no_bytes_behind(
 ) -> None:
     await house.queue("work", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = await house.queue("dead", max_length_bytes=1_000_000)
-    dead.cursor.budget.limit = 0
+    dead.context.budget.limit = 0
     inbox, consumer = await house.consume("work", REJECTED)
     await house.store("work", *[bytes(1000)] * 40)
     await inbox.has(40)
@@ -181,7 +181,7 @@ async def test_a_filter_looks_through_more_than_fits_into_memory(house: House) -
     def is_wanted(message: Message) -> bool:
         nonlocal most
         assert consumer.selection is not None
-        most = max(most, consumer.selection._budget.used + queue.cursor.budget.used)
+        most = max(most, consumer.selection._budget.used + queue.context.budget.used)
         return int(message.body) % 2_500 == 2_499
 
     inbox, consumer = await house.consume("q", credit=10, replenish=False, accepts=is_wanted)

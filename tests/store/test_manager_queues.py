@@ -305,7 +305,7 @@ async def test_messages_for_later_are_not_all_kept_in_memory(
 ) -> None:
     arguments = {} if priorities is None else {"max_priority": priorities}
     queue = await house.queue("q", **arguments)
-    queue.cursor.budget.limit = 100_000  # some forty of them
+    queue.context.budget.limit = 100_000  # some forty of them
     for number in range(200):
         house.vhost.publish(letter(bytes(2000) + b"%d" % number, not_before=house.clock() + 10))
     await house.flushed()
@@ -313,7 +313,7 @@ async def test_messages_for_later_are_not_all_kept_in_memory(
     await house.flushed()
     while queue.counts().delayed < 200:  # the rest is read back
         await house.flushed()
-    assert queue.cursor.budget.used < 200_000
+    assert queue.context.budget.used < 200_000
     await house.later(11)
     assert bodies(await inbox.has(200)) == [bytes(2000) + b"%d" % n for n in range(200)]
     assert queue.cursor.ready.bytes == 0

@@ -102,7 +102,7 @@ class StoredSink:
             return
         state = Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_PUBREC
         flight = Flight(self, state, message, plan, delivery)
-        place = (delivery.consumer.cursor.queue_id, delivery.offset)
+        place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
         outbound = deliverer.outbound
         earlier = self._resumed.pop(place, 0) if self._resumed else 0
         if earlier:
@@ -134,7 +134,7 @@ class StoredSink:
         identifier until PUBREL."""
         deliverer = self._deliverer
         deliverer.drop_forbidden(delivery.message)
-        place = (delivery.consumer.cursor.queue_id, delivery.offset)
+        place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
         earlier = self._resumed.pop(place, 0)
         deliverer.outbound.reserved.pop(earlier, None)
         packet_id = earlier or deliverer.outbound.own_id(delivery.offset)
@@ -212,7 +212,7 @@ class StoredSink:
         for flight in flights:
             delivery = flight.delivery
             if flight.owner is self and delivery is not None:
-                place = (delivery.consumer.cursor.queue_id, delivery.offset)
+                place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
                 self._session.remember(True, flight.packet_id, flight.state, *place)
 
 

@@ -139,7 +139,7 @@ class Job:
                 deliverer, consumer = taker
                 if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
                     deliverer.send_run(consumer, run.octets, run.marks, run.qos)
-                    consumer.cursor.counters.delivered += len(run)
+                    consumer.cursor.context.counters.delivered += len(run)
                     return True
             messages = run.messages()
         if is_held(queue):

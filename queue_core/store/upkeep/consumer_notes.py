@@ -222,7 +222,7 @@ def _state(consumer: Consumer) -> str:
     cursor = consumer.cursor
     if consumer.is_closed or consumer.spec.is_passing:
         return "cancelled"
-    if cursor.single_active and cursor.active is not consumer:
+    if cursor.spec.single_active and cursor.active is not consumer:
         return "waiting"
     return "paused" if consumer.is_paused else "active"
 
@@ -258,7 +258,7 @@ def _row(consumer: Consumer, sight: Sight) -> tuple[object, ...]:
     is_limited = spec.replenish and spec.credit < UNLIMITED and not spec.is_passing
     return (
         consumer.number,
-        cursor.queue_id,
+        cursor.spec.queue_id,
         "" if cursor.requeues else spec.group,
         _text(spec.tag),
         _text(origin.protocol),

@@ -119,7 +119,9 @@ class Batch:
         for cursor, entry in moved:  # after the rows above: a full one would hide them
             if cursor.journal is not None:
                 acked = f"{{[{entry.offset},{entry.offset + 1})}}"
-                self.settlements.append((seq(), cursor.queue_id, cursor.group, 0, acked, False, 0))
+                self.settlements.append(
+                    (seq(), cursor.spec.queue_id, cursor.spec.group, 0, acked, False, 0)
+                )
 
     def _number(self, unit: Unit) -> None:
         for each, entry in unit.appends:
@@ -226,8 +228,8 @@ class Batch:
         self.settlements.append(
             (
                 seq,
-                cursor.queue_id,
-                cursor.group,
+                cursor.spec.queue_id,
+                cursor.spec.group,
                 settled.floor,
                 acked.text(),
                 is_full,

@@ -156,8 +156,8 @@ class Writer:
     def note_failure(
         self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
     ) -> None:
-        self._failures[cursor.queue_id, offset] = statements.redelivery_row(
-            cursor.queue_id,
+        self._failures[cursor.spec.queue_id, offset] = statements.redelivery_row(
+            cursor.spec.queue_id,
             offset,
             count,
             not_before,

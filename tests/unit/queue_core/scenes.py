@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from queue_core.counters import Counters
 from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.cursor_spec import CursorSpec
+from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.ready import Budget, FifoReady, Ready
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.errors import CoreError
@@ -36,6 +39,16 @@ class Basket:
     @property
     def open(self) -> list[Delivery]:
         return [delivery for delivery in self.deliveries if delivery.is_open]
+
+
+@dataclass
+class Context:
+    """The clock, bounds and counters of one cursor."""
+
+    clock: Callable[[], float]
+    budget: Budget
+    counters: Counters = field(default_factory=Counters)
+    delays: DelayBudget = field(default_factory=DelayBudget)
 
 
 class Rules:
@@ -116,6 +129,7 @@ class Scene:
         limit: int = 0,
         has_priorities: bool = False,
         requeues: bool = True,
+        single_active: bool = False,
     ) -> None:
         self.now = 0.0
         self.rules = Rules()
@@ -129,13 +143,14 @@ class Scene:
 
         self.cursor = Cursor(
             self.rules,
+            Context(lambda: self.now, self.budget),
+            CursorSpec(
+                queue_id=0 if shelf is None else 1,
+                single_active=single_active,
+                ack_timeout_seconds=ack_timeout,
+                requeues=requeues,
+            ),
             ready,
-            clock=lambda: self.now,
-            budget=self.budget,
-            counters=Counters(),
-            queue_id=0 if shelf is None else 1,
-            ack_timeout=ack_timeout,
-            requeues=requeues,
         )
         self.tail = 0
 

@@ -116,8 +116,7 @@ def test_priorities_that_nobody_has_any_more_are_not_remembered() -> None:
 
 
 def test_what_the_active_consumer_had_comes_first_to_the_next_one() -> None:
-    scene = Scene()
-    scene.cursor.single_active = True
+    scene = Scene(single_active=True)
     first, consumer = scene.consume(credit=2)
     second, _ = scene.consume(credit=10)
     scene.arrive(5)

@@ -197,8 +197,7 @@ class Told(Basket):
 
 
 def test_nobody_gets_anything_from_a_queue_that_ends() -> None:
-    scene = Scene()
-    scene.cursor.single_active = True
+    scene = Scene(single_active=True)
     first, second = Told(), Told()
     for basket in (first, second):
         scene.cursor.add_consumer(basket, ConsumerSpec(credit=1)).wake()

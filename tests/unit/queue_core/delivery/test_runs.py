@@ -58,7 +58,7 @@ def test_one_alone_gets_what_it_would_get_beside_one_that_takes_nothing(
         assert one.credit == other.credit
         assert scenes[0].cursor.in_flight == scenes[1].cursor.in_flight == len(short.open)
         assert scenes[0].cursor.ready.count() == scenes[1].cursor.ready.count()
-        assert scenes[0].cursor.counters == scenes[1].cursor.counters
+        assert scenes[0].cursor.context.counters == scenes[1].cursor.context.counters
 
 
 @given(st.lists(st.integers(0, 60), unique=True, min_size=1))
