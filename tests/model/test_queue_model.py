@@ -28,6 +28,7 @@ from queue_core.queues.spec import QueueSpec
 from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_queue import Item, PlainQueue
 from tests.support.inbox import Inbox
+from tests.support.until import turns as pass_turns
 
 Model = Callable[[], PlainQueue]
 REFUSES, REFUSES_DLX = "reject-publish", "reject-publish-dlx"
@@ -445,8 +446,7 @@ class QueueMachine(Machine):
             vhost.settle(chosen, ACCEPTED)
             for message in messages:
                 vhost.publish(message)
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await pass_turns(turns)
         if committing is not None:  # whoever waits for it is gone
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)

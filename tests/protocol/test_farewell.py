@@ -32,8 +32,8 @@ from protocols.mqtt.wire.reasons import ReasonCode
 from tests import certificates
 from tests.support.amqp10_wire import Wire
 from tests.support.fake_transport import Transport as FakeTransport
-from tests.support.fake_transport import turns
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import turns
 
 FLOOD = 1 << 20  # more than one read takes, less than the sockets' buffers hold
 SECONDS = 20.0

@@ -16,6 +16,7 @@ from queue_core.outcomes import (
 )
 from tests.support.inbox import Inbox
 from tests.support.managers import KINDS, House, bodies, declare
+from tests.support.until import turns
 
 
 async def test_a_consumer_gets_no_more_than_its_credit(house: House) -> None:
@@ -177,7 +178,7 @@ async def test_a_get_that_is_given_up_keeps_no_message(house: House) -> None:
     await house.queue()
     await house.store("q", b"1")
     getting = asyncio.create_task(house.vhost.get("q"))
-    await asyncio.sleep(0)
+    await turns()  # it has begun
     getting.cancel()
     await asyncio.gather(getting, return_exceptions=True)
     await house.flushed()

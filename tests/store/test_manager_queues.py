@@ -20,6 +20,7 @@ from queue_core.outcomes import (
 )
 from queue_core.queues.deduplication import Window
 from tests.support.managers import KINDS, House, Told, bodies, declare
+from tests.support.until import turns
 
 
 def letter(body: bytes, **values: object) -> Message:
@@ -503,7 +504,7 @@ async def test_a_manager_closes_while_something_becomes_due(house: House) -> Non
     """An appointment that is made in the turn of the closing does not keep it open."""
     await house.queue("q")
     house.manager.agenda.at(house.clock() + 50, lambda: None)
-    await asyncio.sleep(0)
+    await turns()  # the agenda waits for its first appointment
     house.manager.agenda.at(house.clock() + 40, lambda: None)
     await asyncio.wait_for(house.close(), 5)
 

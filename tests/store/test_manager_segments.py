@@ -14,6 +14,7 @@ from queue_core.outcomes import ACCEPTED, FAILED, Outcome, Verdict
 from queue_core.store.write import statements
 from queue_core.store.write import writer as writer_module
 from tests.support.managers import BRISK, House, Told, bodies
+from tests.support.until import turns
 
 SEGMENTS = "SELECT count(*) FROM howdah.segment"
 
@@ -290,7 +291,7 @@ async def test_a_killed_connection_while_the_journal_starts_again(
     for i, delivery in enumerate(inbox.deliveries[:-5]):
         house.vhost.settle([delivery], ACCEPTED)
         if i % 10 == 0:
-            await asyncio.sleep(0)
+            await turns()  # the writer takes up what was settled
         if i % 40 == 0:
             await db.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "

@@ -10,6 +10,7 @@ from queue_core.errors import InvalidArgument, QueueFull
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from tests.support.managers import House, bodies
+from tests.support.until import turns
 
 
 def to(queue: str, body: bytes, **values: object) -> Message:
@@ -144,7 +145,7 @@ async def test_after_a_crash_a_transaction_is_there_or_not(house: House) -> None
         transaction.settle([delivery], ACCEPTED)
         transaction.publish(to("b", delivery.message.body))
         commits.append(asyncio.create_task(transaction.commit()))
-    await asyncio.sleep(0)
+    await turns()  # the commit has begun
     await house.crash()
     for task in commits:
         task.cancel()
@@ -205,7 +206,7 @@ async def test_a_queue_in_memory_gets_its_messages_when_the_rest_is_committed(
     transaction.publish(to("e", b"live"))
     transaction.publish(to("a", b"1"))
     commit = asyncio.create_task(transaction.commit())
-    await asyncio.sleep(0)
+    await turns()  # the commit has begun
     assert not inbox.direct  # nothing is committed yet
     await commit
     assert [message.body for message in await inbox.has_direct(1)] == [b"live"]
@@ -235,7 +236,7 @@ async def test_a_commit_goes_on_to_its_end_when_nobody_waits_for_it_any_more(
     transaction.settle([released], RELEASED)
     transaction.publish(to("b", b"out", priority=70_000 if is_bad else 1))
     commit = asyncio.create_task(transaction.commit())
-    await asyncio.sleep(0)
+    await turns()  # the commit has begun
     commit.cancel()
     await asyncio.gather(commit, return_exceptions=True)
     await house.flushed()
@@ -276,7 +277,7 @@ async def test_what_is_said_while_a_commit_waits_belongs_to_the_next_transaction
     transaction = house.vhost.transaction()
     transaction.publish(to("a", b"again", properties=once))
     committing = asyncio.ensure_future(transaction.commit())
-    await asyncio.sleep(0)
+    await turns()  # the commit has begun
     transaction.publish(to("a", b"next"))
     await committing
     assert bodies(await house.drain("a")) == [b"first"]

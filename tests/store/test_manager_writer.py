@@ -22,6 +22,7 @@ from queue_core.store.write import writer
 from queue_core.store.write.fence import FENCE_LOCK
 from queue_core.store.write.writer import MOST_UNITS
 from tests.support.managers import House, Told, bodies
+from tests.support.until import PATIENCE_SECONDS, turns, until
 
 
 def odd(**values: object) -> Message:
@@ -127,7 +128,7 @@ async def test_a_killed_connection_loses_nothing_and_doubles_nothing(house: Hous
         for _ in range(300):
             house.vhost.publish(Message(b"%d" % sent, "", routing_key="q"), told, sent)
             sent += 1
-        await asyncio.sleep(0)
+        await turns()  # the writer takes them up
         await killer.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name = 'howdah gateway (writer)' AND datname = current_database()"
@@ -171,7 +172,7 @@ async def test_a_publish_to_a_stream_that_is_just_deleted_stalls_nobody(house: H
     deleting = asyncio.create_task(house.vhost.delete_queue("s"))
     while "s" in house.vhost.queues:
         house.vhost.publish(Message(b"late", "", routing_key="s"), told, 1)
-        await asyncio.sleep(0)
+        await turns()  # publishes go on beside the deletion, turn by turn
     await deleting
     await house.store("q", b"1")
     assert bodies(await house.drain()) == [b"1"]
@@ -405,14 +406,19 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
     await house.queue()
     await house.store("q", b"first")
     doctor = await operations.connect(house.url, "doctor")
-    async with asyncio.timeout(30):
+    found = await diagnosis.in_the_way(doctor)
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with db.transaction():
             await db.execute(lock)
             house.put("q", b"second")
-            while is_ready():
-                await doctor.execute("SELECT pg_sleep(0.005)")
-            while (found := await diagnosis.in_the_way(doctor))[0].level is Level.OK:
-                await doctor.execute("SELECT pg_sleep(0.005)")
+            await until(lambda: not is_ready())
+
+            async def is_seen() -> bool:
+                nonlocal found
+                found = await diagnosis.in_the_way(doctor)
+                return found[0].level is not Level.OK
+
+            await until(is_seen)
         assert found[0].level is Level.FAIL
         assert f"for a lock of pid {db.get_server_pid()} " in found[0].what
         assert lock in found[0].what

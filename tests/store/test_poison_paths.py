@@ -16,6 +16,7 @@ from queue_core.outcomes import REJECTED, Outcome, Verdict
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.support.managers import House, Told, bodies
 from tests.support.sql_requests import outcome
+from tests.support.until import until_turned
 
 DEEP = "[" * 2000 + "]" * 2000
 
@@ -127,8 +128,7 @@ async def test_a_queue_can_be_declared_after_a_client_that_left_in_the_middle_of
     house: House, db: asyncpg.Connection
 ) -> None:
     declaring = asyncio.create_task(house.queue("q"))
-    while house.manager._database.definitions._adding._task is None:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until_turned(lambda: house.manager._database.definitions._adding._task is not None)
     declaring.cancel()
     with suppress(asyncio.CancelledError):
         await declaring

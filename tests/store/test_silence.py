@@ -11,6 +11,7 @@ import pytest
 from queue_core.store import database
 from queue_core.store.database import Database
 from tests.support.managers import House
+from tests.support.until import turns
 
 SILENCE = "the database has not answered"
 
@@ -45,6 +46,6 @@ async def test_a_look_that_waits_for_a_lock_is_no_silence_of_the_database(
         async with asyncio.timeout(30):
             for _ in range(2 if are_answered else 1):
                 assert await questions.asked.get() is are_answered
-        await asyncio.sleep(0)  # what follows from the answer does so in this turn
+        await turns()  # what follows from the answer does so in this turn
     assert (SILENCE in caplog.text) is not are_answered
     await house.until(lambda: house.manager.is_ready)

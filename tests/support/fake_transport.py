@@ -1,4 +1,4 @@
-"""A transport without a network, and turns of the loop."""
+"""A transport without a network: keeps what a protocol writes to it."""
 
 from __future__ import annotations
 
@@ -48,8 +48,3 @@ class Transport(asyncio.Transport):
         self.is_closed = True
 
     abort = close
-
-
-async def turns(count: int = 1) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)

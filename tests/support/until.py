@@ -34,11 +34,33 @@ async def until(
 def wait_until(
     holds: Callable[[], bool], what: Words = "the condition", seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """The same for tests without an event loop: this thread does nothing else meanwhile."""
+    """Asks again and again in a test without an event loop; the thread does nothing else."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, _missed(what, seconds)
         time.sleep(PAUSE_SECONDS)
+
+
+async def turns(count: int = 1) -> None:
+    """Lets all that is ready on this event loop run, so many times; no time passes.
+
+    For rules about order: a task has begun and waits now, nothing has come yet. Whoever waits for
+    an effect uses `until_turned` or `until`, which do not know how many turns it takes.
+    """
+    for _ in range(count):
+        await asyncio.sleep(0)  # a turn of the loop, and the only one that tests write out
+
+
+async def until_turned(
+    holds: Callable[[], bool], what: Words = "the condition", seconds: float = PATIENCE_SECONDS
+) -> int:
+    """Waits for what this event loop does by itself in a few turns; returns how many it took."""
+    deadline, count = time.monotonic() + seconds, 0
+    while not holds():
+        assert time.monotonic() < deadline, _missed(what, seconds)
+        await turns()
+        count += 1
+    return count
 
 
 async def until_true(db: asyncpg.Connection, query: str, *arguments: object) -> None:

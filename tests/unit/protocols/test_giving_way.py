@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -30,7 +29,8 @@ from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked
 from queue_core import scheduler as scheduling
 from tests.support.amqp091_conversation import GREETING, anns_gateway
 from tests.support.amqp10_wire import BEGIN, CLOSE, OPEN, frame
-from tests.support.fake_transport import Transport, turns
+from tests.support.fake_transport import Transport
+from tests.support.until import turns, until_turned
 from tests.unit.protocols.mqtt.test_connection import UPGRADE
 
 AMQP_10 = b"AMQP\0\1\0\0"
@@ -56,11 +56,7 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until_read(transport: Transport) -> int:
     """How many turns it took until all that had come was handled."""
-    for count in range(10_000):
-        if transport.is_read:
-            return count
-        await asyncio.sleep(0)
-    raise AssertionError("it is never read again")
+    return await until_turned(lambda: transport.is_read, "the transport is read again")
 
 
 def made(connection: Any) -> Transport:

@@ -36,7 +36,8 @@ from protocols.mqtt.websocket import Connection as WebSocketConnection
 from tests.support.amqp091_conversation import GREETING, anns_gateway, published
 from tests.support.amqp10_wire import BEGIN, CLOSE, FLOW, OPEN, attach, frame, transfer
 from tests.support.fake_services import FakeServices
-from tests.support.fake_transport import Transport, turns
+from tests.support.fake_transport import Transport
+from tests.support.until import turns
 from tests.unit.protocols.mqtt.test_connection import UPGRADE
 
 OURS = ("protocols", "queue_core")

@@ -27,6 +27,7 @@ from queue_core.timers import Agenda
 from queue_core.vhost import Queue, Vhost
 from tests.support.contexts import queue_context
 from tests.support.fake_services import FakeKeeper
+from tests.support.until import turns
 
 
 class Outage:
@@ -40,7 +41,7 @@ class Outage:
         self.calls: list[str] = []
 
     async def ask(self, call: str) -> None:
-        await asyncio.sleep(0)
+        await turns()  # a database answers in a later turn
         await self.answers.wait()
         if self.is_on and not call.startswith(self.spared):
             raise StoreUnavailable("the database cannot be reached")

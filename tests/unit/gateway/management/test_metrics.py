@@ -23,6 +23,7 @@ from queue_core.counters import Counters
 from queue_core.manager import Manager
 from queue_core.memory_account import Memory, MemoryCounters
 from queue_core.queues.spec import QueueKind, QueueSpec
+from tests.support.until import turns
 
 
 @dataclass(frozen=True)
@@ -125,15 +126,15 @@ async def test_a_crowd_that_asks_for_metrics_gets_one_text_and_nobody_an_old_one
 
 async def test_others_get_their_turn_while_many_queues_are_surveyed() -> None:
     made = collector([FakeQueue(f"q{n}", ready=0) for n in range(3 * SURVEYED_AT_ONCE)], {})
-    turns = 0
+    taken = 0
 
     async def take_turns() -> None:
-        nonlocal turns
+        nonlocal taken
         while True:
-            turns += 1
-            await asyncio.sleep(0)
+            taken += 1
+            await turns()
 
     other = asyncio.create_task(take_turns())
     await made.survey()
     other.cancel()
-    assert turns >= 3
+    assert taken >= 3

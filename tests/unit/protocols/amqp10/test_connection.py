@@ -6,7 +6,8 @@ from protocols.amqp10.connection import Connection
 from protocols.amqp10.context import Context
 from protocols.amqp10.wire.sasl import HEADER as SASL
 from tests.support.amqp091_conversation import anns_gateway
-from tests.support.fake_transport import Transport, turns
+from tests.support.fake_transport import Transport
+from tests.support.until import turns
 
 
 async def test_a_connection_before_its_login_is_named_by_its_address() -> None:

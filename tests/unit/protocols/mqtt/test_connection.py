@@ -16,6 +16,7 @@ from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import Opcode, masked
 from protocols.read_gate import BUSY
 from queue_core.memory_account import Memory
+from tests.support.until import turns
 
 UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -106,11 +107,6 @@ def connected(protocol: asyncio.Protocol) -> Transport:
     return transport
 
 
-async def some_turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_who_sends_pings_of_websocket_and_takes_no_answer_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,9 +121,9 @@ async def test_who_sends_pings_of_websocket_and_takes_no_answer_is_not_read(
         assert sent < 2 * Settings().write_buffer_bytes, "as much as it likes"
         web.data_received(ping * 500)
         sent += len(ping) * 500
-        await some_turns()  # what is left of a chunk is taken in later ones
+        await turns(20)  # what is left of a chunk is taken in later ones
     transport.read()
-    await some_turns()
+    await turns(20)
     assert transport.is_reading_now
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -30,6 +29,7 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.access.auth import Peer
+from tests.support.until import turns
 from tests.unit.protocols.mqtt.wired import Broking
 
 
@@ -189,6 +189,5 @@ async def test_acknowledgements_overtake_while_subscribers_are_behind(overtakes:
 
 async def subscribed(talk: Conversation) -> None:
     talk.say(Subscribe(1, (SubscribeRequest("t", 1),)))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert [type(each) for each in talk.heard()] == [SubAck]

@@ -12,6 +12,7 @@ from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
 from queue_core.sessions.subscription import Subscription
+from tests.support.until import turns
 
 
 def broker() -> Any:
@@ -40,8 +41,7 @@ def broker() -> Any:
 async def waiting(topics: SysTopics) -> asyncio.Task[None]:
     """Running, and done with its first round."""
     task = asyncio.create_task(topics.run())
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert not task.done()
     return task
 
@@ -57,7 +57,7 @@ async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> N
     topics = SysTopics(broker())
     task = await waiting(topics)
     topics.stop()
-    await asyncio.sleep(0)  # the stop is under way
+    await turns()  # the stop is under way
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

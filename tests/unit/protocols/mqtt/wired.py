@@ -23,6 +23,7 @@ from queue_core.memory_account import Memory
 from queue_core.scheduler import scheduler
 from queue_core.vhost import Vhost
 from tests.support.fake_services import Everything
+from tests.support.until import turns, until_turned
 from tests.unit.queue_core.session_world import World
 
 
@@ -81,8 +82,7 @@ class Broking:
 
     async def settle(self) -> None:
         """Everything that waits for nothing has happened."""
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await turns(50)
 
 
 class _Ports:
@@ -122,11 +122,7 @@ class Wire(asyncio.Transport):
         return self.heard[-1]
 
     async def when(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while True:
-                if is_so():
-                    return
-                await asyncio.sleep(0)
+        await until_turned(is_so, lambda: f"last heard: {self.heard[-3:]}")
 
     def of(self, kind: type[Packet]) -> list[Any]:
         return [packet for packet in self.heard if isinstance(packet, kind)]

@@ -17,6 +17,7 @@ from queue_core.access.auth import (
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.passwords import PasswordChecker, hash_password
 from queue_core.errors import AccessRefused
+from tests.support.until import turns
 from tests.support.user_auth import (
     ADA_HASH,
     ROLL,
@@ -76,7 +77,7 @@ async def test_more_logins_than_may_wait_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(passwords_module, "MOST_WAITING", 1)
     checker = PasswordChecker(1)
     first = asyncio.ensure_future(checker.is_right(b"a", ADA_HASH))
-    await asyncio.sleep(0)
+    await turns()  # it has begun, and waits
     with pytest.raises(NotChecked, match="too many logins at once"):
         await checker.is_right(b"b", ADA_HASH)
     assert not await first
@@ -121,7 +122,7 @@ async def test_what_nobody_waits_for_any_more_is_not_computed() -> None:
     checker = PasswordChecker(1)
     first = asyncio.ensure_future(checker.is_right(b"first", ADA_HASH))
     gone = asyncio.ensure_future(checker.is_right(b"gone", ADA_HASH))
-    await asyncio.sleep(0)
+    await turns()  # it has begun, and waits
     gone.cancel()
     assert not await first
     assert await checker.is_right(b"correct horse", ADA_HASH)

@@ -17,6 +17,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda
 from tests.support.contexts import queue_context
+from tests.support.until import turns
 from tests.unit.queue_core.session_world import World
 
 LIMIT, STALL = 4, 30.0
@@ -72,7 +73,7 @@ class Stage:
 
     async def waiting(self) -> asyncio.Task[None]:
         task = asyncio.create_task(wait_for_room([self.queue]))
-        await asyncio.sleep(0)
+        await turns()  # it has begun
         assert not task.done()
         return task
 
@@ -93,7 +94,7 @@ async def test_a_publisher_goes_on_when_half_of_the_queue_is_free() -> None:
     stage.publish(LIMIT + 1)
     task = await stage.waiting()
     stage.acknowledge()
-    await asyncio.sleep(0)
+    await turns()  # it would have been woken
     assert not task.done()
     stage.acknowledge()
     await task
@@ -206,7 +207,7 @@ async def test_publishers_go_on_at_once_when_a_queue_goes_with_its_virtual_host(
     for _ in range(LIMIT + 2):
         queue.take(Message(b""), (), [])
     waiting = asyncio.create_task(wait_for_room([queue]))
-    await asyncio.sleep(0)
+    await turns()  # it has begun
     assert not waiting.done()
     here.vhost.end()
     async with asyncio.timeout(10):

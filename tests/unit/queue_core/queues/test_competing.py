@@ -15,6 +15,7 @@ from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.timers import Agenda
+from tests.support.until import turns
 from tests.unit.queue_core.session_world import NoSource, World
 
 
@@ -71,7 +72,7 @@ async def test_a_get_that_waits_does_not_keep_a_queue_whose_last_consumer_left()
     publish(world)
     queue.cursor.lease = 0  # nothing may be handed out before a commit that never comes
     getting = asyncio.ensure_future(world.vhost.get("q"))
-    await asyncio.sleep(0)
+    await turns()  # it has begun, and waits
     world.vhost.end_consumer(consumer, None)
     await world.idle()
     assert not queue.is_deleted
@@ -118,7 +119,7 @@ async def test_nobody_consumes_from_a_stream_that_went_while_its_place_was_looke
     world.vhost.add_queue(stream)
     wanted = ConsumerSpec(group=group, start=Position(time=1.0))
     coming = asyncio.ensure_future(world.vhost.consume("s", Broken(), wanted))
-    await asyncio.sleep(0)
+    await turns()  # it has begun, and waits
     await world.vhost.delete_queue("s")
     source.gate.set()
     with pytest.raises(QueueNotFound):

@@ -17,6 +17,7 @@ from queue_core.commit.unit import RetainedRecord
 from queue_core.message.message import Message
 from queue_core.sessions.retained import Kept, KeptTopic, Retained, RetainedSettings
 from queue_core.timers import Agenda
+from tests.support.until import turns
 
 TOPICS = ("a", "b")
 STEPS = st.lists(
@@ -44,7 +45,7 @@ class Table:
 
     async def read(self, vhost: str, topics: Sequence[str]) -> dict[str, Kept]:
         found = {topic: self.rows[topic] for topic in topics if topic in self.rows}
-        await asyncio.sleep(0)
+        await turns()  # a database answers in a later turn
         return found
 
     async def delete_expired(self, vhost: str, topics: Sequence[str], now: float) -> None: ...
@@ -119,7 +120,7 @@ class House:
     async def _read(self, subscriber: Subscriber, mark: int) -> None:
         async for kept in self.retained.match("/", subscriber.topic_filter, mark=mark):
             subscriber.got.append((kept.message.topic, kept.message.body, True))
-            await asyncio.sleep(0)
+            await turns()  # a socket takes each message in a turn of its own
 
     def check(self) -> None:
         for each in self.subscribers:
@@ -166,11 +167,10 @@ async def test_each_value_comes_once_and_none_after_a_newer_one(
             house.subscribe(str(what))
         else:
             assert isinstance(what, int)
-            for _ in range(what):
-                await asyncio.sleep(0)
+            await turns(what)
     while house.table.waiting or any(not task.done() for task in house.reading):
         house.commit(1)
-        await asyncio.sleep(0)
+        await turns()  # each commit lets readers go on, who may wait for the next
     for task in house.reading:
         await task
     house.check()

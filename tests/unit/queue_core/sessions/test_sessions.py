@@ -32,6 +32,7 @@ from queue_core.sessions.sessions import KEEP
 from queue_core.sessions.subscription import Subscription, is_worth_storing
 from queue_core.timers import Agenda
 from queue_core.vhost import Queue
+from tests.support.until import turns
 from tests.unit.queue_core.session_world import FakeRetainedStore, Owner, World
 
 
@@ -155,7 +156,7 @@ async def test_a_subscription_that_is_cancelled_while_it_waits_for_its_turn_is_u
         asyncio.create_task(session.subscribe(each)) for each in (Subscription("b", 1), shared)
     ]
     dropping = asyncio.create_task(session.unsubscribe("a"))
-    await asyncio.sleep(0)  # all are made, and all but the first wait
+    await turns()  # all are made, and all but the first wait
     assert here.vhost.router.route_topic("b")
     assert not here.vhost.router.route_topic("a")
     for task in (*waiting, dropping):
@@ -267,7 +268,7 @@ async def test_a_deletion_that_comes_late_does_not_take_the_next_will() -> None:
     setting = asyncio.ensure_future(
         here.sessions.wills.set(session, Message(b"second", topic="will"), NOBODY)
     )
-    await asyncio.sleep(0)  # it is being written
+    await turns()  # it is being written
     await here.pass_time(5)  # now the first one's row would be deleted
     await setting
     assert here.outage.calls == ["put will of sensor"]
@@ -326,7 +327,7 @@ async def test_a_value_that_was_read_slowly_does_not_come_after_or_hide_a_newer_
     retained = writing.retained()
     await retained.recover()
     reading = asyncio.ensure_future(_bodies(retained))
-    await asyncio.sleep(0)
+    await turns()  # the readers have begun, and wait
     large = Message(b"n" * (LARGEST_CACHED + 1), topic="a")
     retained.committed([retained.record("/", large, 1)])
     writing.store.gate.set()
@@ -341,7 +342,7 @@ async def test_a_value_that_is_on_its_way_is_waited_for() -> None:
     writing.done.clear()
     record = retained.record("/", Message(b"new", topic="b"), 1)
     reading = asyncio.ensure_future(_bodies(retained))
-    await asyncio.sleep(0)
+    await turns()  # the readers have begun, and wait
     retained.committed([record])
     writing.done.set()
     assert await reading == [b"new"]
@@ -383,7 +384,7 @@ async def test_a_value_that_is_replaced_meanwhile_is_left_to_its_successor() -> 
     writing.done.clear()
     clearing = retained.record("/", Message(b"", topic="d"), 1)
     reading = asyncio.ensure_future(_topics(retained))
-    await asyncio.sleep(0)
+    await turns()  # the readers have begun, and wait
     retained.record("/", Message(b"new", topic="b"), 1)  # goes to the subscriber by itself
     retained.committed([clearing])
     writing.done.set()
@@ -403,7 +404,7 @@ async def test_a_value_that_two_read_at_once_is_kept_once() -> None:
     retained = writing.retained()
     await retained.recover()
     readers = [asyncio.ensure_future(_bodies(retained)) for _ in range(2)]
-    await asyncio.sleep(0)
+    await turns()  # the readers have begun, and wait
     writing.store.gate.set()
     await asyncio.gather(*readers)
     assert retained.cached_bytes == len(b"old") + CACHED_OVERHEAD

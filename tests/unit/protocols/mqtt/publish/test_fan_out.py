@@ -16,7 +16,7 @@ from queue_core.message.message import Message
 from queue_core.queues import competing as queues
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.routing.router import Match
-from tests.support.fake_transport import turns
+from tests.support.until import turns
 from tests.unit.protocols.mqtt.publish.test_runs import TOPICS, Stage
 
 TOPIC = TOPICS[0]
@@ -98,7 +98,7 @@ async def test_a_publisher_waits_when_its_lane_is_full_and_goes_on_when_it_is_no
     stage.take(published(4))
     assert (before, lane.must_wait) == (False, True)
     waiting = asyncio.ensure_future(lane.room())
-    await asyncio.sleep(0)
+    await turns()  # it has begun
     assert not waiting.done()
     while lane.hand_over_some():
         pass
@@ -115,8 +115,7 @@ async def test_publishers_take_turns_slice_by_slice() -> None:
     for _ in range(10):
         first.hand_over(Message(b"", topic=TOPIC), tuple(many), None, 0, ())
     second.hand_over(Message(b"", topic=TOPIC), tuple(Match(*each) for each in few), None, 0, ())
-    for _ in range(6):
-        await asyncio.sleep(0)
+    await turns(6)
     assert not second.is_busy
     assert first.is_busy
     await workers.stop()

@@ -8,6 +8,7 @@ import pytest
 
 from queue_core.errors import StoreUnavailable
 from queue_core.store.tables.group_commit import MOST_ITEMS, Gathering
+from tests.support.until import turns
 
 
 class Table:
@@ -18,7 +19,7 @@ class Table:
         self.is_reachable = True
 
     async def write(self, items: list[int]) -> list[str]:
-        await asyncio.sleep(0)
+        await turns()  # a database answers in a later turn
         if not self.is_reachable:
             raise StoreUnavailable("the database cannot be reached")
         if min(items) < 0:
@@ -31,8 +32,7 @@ async def test_what_gathers_while_one_transaction_runs_goes_into_the_next() -> N
     table = Table()
     gathering = Gathering(table.write)
     first = asyncio.create_task(gathering.add(1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)  # its transaction runs
     assert await asyncio.gather(*(gathering.add(n) for n in (2, 3, 4))) == [
         "row 2",
         "row 3",
@@ -74,7 +74,7 @@ async def test_who_stops_waiting_does_not_stop_the_others() -> None:
     table = Table()
     gathering = Gathering(table.write)
     waiting = [asyncio.create_task(gathering.add(n)) for n in (1, 2)]
-    await asyncio.sleep(0)
+    await turns()  # both wait
     waiting[0].cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]
