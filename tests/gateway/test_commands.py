@@ -153,7 +153,12 @@ def test_a_group_of_a_stream_reads_again_from_where_it_is_sent(
     ):
         words = refusal(run("queue", "reset", "replayed", "--group", group, "--to", place))
         assert why in words
-    answer(run("queue", "delete", "replayed"))
+    answer(run("queue", "declare", "settled"))
+    words = refusal(run("queue", "reset", "settled", "--group", "billing", "--to", "first"))
+    assert "queue 'settled' in virtual host '/' is no stream: it has no consumer groups" in words
+    assert "declare a stream" in words
+    for queue in ("replayed", "settled"):
+        answer(run("queue", "delete", queue))
 
 
 @on_stock_gateway_too

@@ -245,7 +245,7 @@ async def test_a_new_queue_is_declared_with_its_arguments(db: asyncpg.Connection
         ("bind_topic('q', 'a/%23')", "level '%23', which a binding would take for a wildcard"),
         ("bind_topic('q', '$queue/x')", "names a queue or a share"),
         ("unbind_topic('q', '%00')", "no text can have"),
-        ("reset_group('q', '')", "stream 'q' in virtual host '/' has no consumer group ''"),
+        ("reset_group('q', '')", "queue 'q' in virtual host '/' is no stream: it has no consumer"),
         ("reset_group('nowhere', 'g')", "stream 'nowhere' in virtual host '/' has no consumer"),
         ("submit_command('shutdown', '/', 'q', '{}')", "no command 'shutdown'"),
     ],
@@ -256,6 +256,16 @@ async def test_a_command_that_cannot_be_met_is_refused_at_once(
     await make_queue(db, "q")
     with pytest.raises(asyncpg.PostgresError, match=message):
         await db.execute(f"SELECT howdah.{call}")
+
+
+async def test_who_resets_a_group_of_a_queue_is_told_what_to_do_instead(
+    db: asyncpg.Connection,
+) -> None:
+    await make_queue(db, "q")
+    with pytest.raises(asyncpg.WrongObjectTypeError, match="is no stream") as caught:
+        await db.execute("SELECT howdah.reset_group('q', 'g')")
+    for way in ("redrive()", "purge()", '"x-queue-type": "stream"'):
+        assert way in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,17 @@ DECLARE
     place jsonb;
     moment timestamptz;
 BEGIN
+    IF EXISTS (
+        SELECT FROM howdah.queue q
+        WHERE q.vhost = reset_group.vhost AND q.name = reset_group.queue AND q.kind <> 'stream'
+    ) THEN
+        RAISE EXCEPTION 'queue % in virtual host % is no stream: it has no consumer groups',
+            quote_nullable(queue), quote_nullable(vhost)
+            USING ERRCODE = 'wrong_object_type',
+                  HINT = 'What a queue has settled is gone: redrive() brings dead letters back, and '
+                         'purge() drops what waits. To read again, declare a stream: '
+                         'declare_queue(..., ''{"x-queue-type": "stream"}'').';
+    END IF;
     IF NOT EXISTS (
         SELECT FROM howdah.settlement_state s
         WHERE s.vhost = reset_group.vhost AND s.queue = reset_group.queue
