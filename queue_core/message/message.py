@@ -292,7 +292,6 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: float = 0.0
     exchange: str = ""
     routing_keys: tuple[str, ...] = ()
-    expiration_ms: int | None = None  # the message's own time to live, taken off when it expired
 
 
 def count_death(deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:

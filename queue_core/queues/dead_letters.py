@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 DELAY: Final = "x-delay"  # the header, in milliseconds
 MAX_DELAY_MS: Final = (1 << 32) - 1
-LONGEST_MS: Final = float(1 << 53)  # an integer that every protocol and the table can hold
 DROPPED: Final = {  # by reason: the counter of messages that nobody took
     "maxlen": "dropped_overflow",
     "expired": "dropped_expired",
@@ -148,20 +147,13 @@ class DeadLetters:
 
 
 def _death(queue_name: str, message: Message, reason: str, now: float) -> Death:
-    expires_at = message.expires_at
     return Death(
         queue=queue_name,
         reason=reason,
         time=now,
         exchange=message.exchange,
         routing_keys=(message.routing_key, *message.copies),
-        expiration_ms=None if expires_at is None else _milliseconds(expires_at - now),
     )
-
-
-def _milliseconds(left: float) -> int:
-    """Gives a remaining time to live, which may be infinite, as a bounded whole number."""
-    return int(min(max(0.0, left * 1000), LONGEST_MS))
 
 
 def _delayed_until(delay: object, now: float) -> float | None:
