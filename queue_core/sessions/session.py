@@ -56,13 +56,12 @@ KEEP: Final = Keep.KEEP
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How many, and how much of each. Queues of clients that are away drop their oldest message
-    when they are full, and count it, unless `offline_overflow` says to refuse the publisher."""
+    """Limits of MQTT sessions. The queue of a client that is away drops its oldest message when it
+    is full, and counts it."""
 
     max_sessions: int = 1_000_000  # stored ones
     max_subscriptions: int = 10_000  # of one session
     offline_messages: int = 100_000  # kept for a client that is away
-    offline_overflow: Overflow = Overflow.DROP_HEAD
     live_messages: int = 100_000  # waiting for a client that is connected, and slow
     live_bytes: int = 32 * 1024 * 1024
     holds_publishers: bool = (
@@ -89,7 +88,7 @@ class SessionSettings:
         """What queues of clients that are away are, but for their names."""
         arguments = {
             "x-max-length": self.offline_messages,
-            "x-overflow": self.offline_overflow.value,
+            "x-overflow": Overflow.DROP_HEAD.value,
         }
         return QueueSpec.parse("", arguments)
 

@@ -377,12 +377,12 @@ async def test_the_offline_queue_keeps_the_newest(migrated_url: str) -> None:
 async def test_offline_limits_follow_the_configuration(migrated_url: str) -> None:
     async with world(migrated_url) as here:
         await here.open()
-    narrow = SessionSettings(offline_messages=2, offline_overflow=Overflow.REJECT_PUBLISH)
+    narrow = SessionSettings(offline_messages=2)
     async with world(migrated_url, settings=narrow) as here:
         session = await here.open()
         assert session.stored is not None
         assert session.stored.spec.max_length == 2
-        assert session.stored.spec.overflow is Overflow.REJECT_PUBLISH
+        assert session.stored.spec.overflow is Overflow.DROP_HEAD
         stored = await rows(migrated_url, "SELECT arguments->>'x-max-length' FROM howdah.queue")
         assert [row[0] for row in stored] == ["2"]
 
