@@ -163,7 +163,7 @@ def mqtt_settings(config: Config) -> MqttSettings:
         reason_strings=chosen.reason_strings,
         server_reference=chosen.server_reference,
         max_subscriptions=config.session.max_subscriptions,
-        max_topic_levels=config.broker.max_topic_levels,
+        max_topic_levels=chosen.max_topic_levels,
         certificate_login=config.auth.mqtt_certificate_login,
         path=listener.path if listener is not None else "/mqtt",
         origins=AllowedOrigins(listener.allowed_origins if listener is not None else ()),

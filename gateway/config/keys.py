@@ -24,13 +24,13 @@ __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 
 KIB, MIB = 1024, 1024 * 1024
 LONGEST_KEEP_ALIVE_SECONDS: Final = 65_535  # MQTT writes it in two bytes
-# AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
 # Keys of buffers that have to hold at least one message, whatever its size.
 HOLD_A_MESSAGE: Final = {
     "storage": ("write_buffer_bytes", "cache_bytes", "segment_bytes", "ephemeral_bytes"),
     "broker": ("max_transaction_size",),
     "amqp10": ("max_partial_size",),
 }
+# AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
 LONGEST_IDLE: Final = Duration(24 * 86_400)
 # PostgreSQL takes a value of up to 1 GB in a statement of up to 1 GB, and hangs up on more.
 LARGEST_MESSAGE: Final = Size(512 * MIB)
@@ -254,9 +254,6 @@ class Broker(Section, frozen=True, kw_only=True):
     fan_out_workers: Annotated[
         int, Meta(ge=0, le=64, description="workers of async_fan_out; 0: one for each core")
     ] = 0
-    max_topic_levels: Annotated[
-        int, Meta(ge=1, le=256, description="levels of an MQTT topic or filter")
-    ] = 128
     max_bindings_per_queue: Annotated[
         int, Meta(ge=1, description="bindings that lead to one queue, or to one exchange")
     ] = 10_000
@@ -331,6 +328,10 @@ class Mqtt(Section, frozen=True, kw_only=True):
             "client asks for",
         ),
     ] = None
+    max_topic_levels: Annotated[
+        int,
+        Meta(ge=1, le=256, description="levels of a topic or filter; other protocols may use 256"),
+    ] = 128
     topic_alias_maximum: Annotated[
         int,
         Meta(ge=0, le=65_535, description="topic aliases in each direction of a connection"),

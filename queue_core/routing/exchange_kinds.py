@@ -21,7 +21,6 @@ from queue_core.routing.hash_exchanges import (
     RandomExchange,
 )
 from queue_core.routing.history_exchanges import DeduplicationExchange, RecentHistoryExchange
-from queue_core.routing.topics import MAX_LEVELS
 
 CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] = {
     ExchangeKind.DIRECT: DirectExchange,
@@ -36,11 +35,9 @@ CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] =
 }
 
 
-def make_exchange(
-    spec: ExchangeSpec, *, hides_dollar: bool = False, max_levels: int = MAX_LEVELS
-) -> Exchange[Q]:
+def make_exchange(spec: ExchangeSpec, *, hides_dollar: bool = False) -> Exchange[Q]:
     """An exchange of the kind that the spec names, with no bindings yet. One that delays is one of
     the kind that it routes as: a delay is the message's, and waits in the queues."""
     if spec.is_topic:
-        return TopicExchange(spec, hides_dollar=hides_dollar, max_levels=max_levels)
+        return TopicExchange(spec, hides_dollar=hides_dollar)
     return CLASSES[spec.routes_as](spec)

@@ -29,7 +29,7 @@ from queue_core.routing.exchange_arguments import (
     history_length,
     is_cache_stored,
 )
-from queue_core.routing.topics import MAX_LEVELS, Tokens, filter_tokens, levels_of, pattern_tokens
+from queue_core.routing.topics import Tokens, filter_tokens, levels_of, pattern_tokens
 from queue_core.routing.trie import Trie
 
 ALTERNATE: Final = "alternate-exchange"
@@ -287,17 +287,14 @@ class TopicExchange(Exchange[Q]):
     """By pattern. Of all topic exchanges only the topic space itself hides `$` topics from leading
     wildcards and takes slash filters; to the others `$` is a character like any."""
 
-    __slots__ = ("_max_levels", "_trie")
+    __slots__ = ("_trie",)
 
-    def __init__(
-        self, spec: ExchangeSpec, *, hides_dollar: bool = False, max_levels: int = MAX_LEVELS
-    ) -> None:
+    def __init__(self, spec: ExchangeSpec, *, hides_dollar: bool = False) -> None:
         super().__init__(spec)
-        self._max_levels = max_levels
         self._trie: Trie[Binding[Q]] = Trie(hides_dollar=hides_dollar)
 
     def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:
-        return self._trie.match(levels_of(slashed(key), self._max_levels))
+        return self._trie.match(levels_of(slashed(key)))
 
     def _index(self, binding: Binding[Q]) -> None:
         self._trie.add(self._tokens(binding), binding)
@@ -306,8 +303,7 @@ class TopicExchange(Exchange[Q]):
         self._trie.remove(self._tokens(binding), binding)
 
     def _tokens(self, binding: Binding[Q]) -> Tokens:
-        read = filter_tokens if binding.is_filter else pattern_tokens
-        return read(binding.key, self._max_levels)
+        return filter_tokens(binding.key) if binding.is_filter else pattern_tokens(binding.key)
 
 
 class HeadersExchange(Exchange[Q]):

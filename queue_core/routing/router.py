@@ -21,7 +21,7 @@ from queue_core.message.topic_forms import dotted
 from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef, Q
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
-from queue_core.routing.topics import MAX_LEVELS, levels_of
+from queue_core.routing.topics import levels_of
 
 DEFAULT_EXCHANGE: Final = ""
 TOPIC_SPACE: Final = "amq.topic"
@@ -73,14 +73,13 @@ class Router(Generic[Q]):
     """`routes` and `topic_routes` are the caches: a caller in a hurry may look there first, and
     asks `route` or `route_topic` when it gets None. An empty route is an answer, too."""
 
-    def __init__(self, *, max_levels: int = MAX_LEVELS) -> None:
+    def __init__(self) -> None:
         self.routes: dict[tuple[str, str], Route[Q]] = {}
         self.topic_routes: dict[str, Route[Q]] = {}
         self.routes_found = 0  # looked up in vain, and found anew
         self.cache_overflows = 0  # times that the caches were full and started again
         self.exchange_changes = 0  # what was found out about an exchange before may not hold now
         self._kept_matches = 0
-        self._max_levels = max_levels
         self._queues: dict[str, Q] = {}
         self._exchanges: dict[str, Exchange[Q]] = {}
         self._by_destination: dict[Q | ExchangeRef, dict[Binding[Q], None]] = {}
@@ -118,7 +117,7 @@ class Router(Generic[Q]):
         `topic_routes` has been checked."""
         route = self.topic_routes.get(topic)
         if route is None:
-            levels_of(topic, self._max_levels)
+            levels_of(topic)
             space = self._exchanges[TOPIC_SPACE]
             route, is_lasting = self._find(space, (dotted(topic),), headers, property_of)
             if is_lasting:
@@ -407,9 +406,7 @@ class Router(Generic[Q]):
         return Removal(removal.bindings, others)
 
     def _make(self, spec: ExchangeSpec) -> None:
-        self._exchanges[spec.name] = make_exchange(
-            spec, hides_dollar=spec.name == TOPIC_SPACE, max_levels=self._max_levels
-        )
+        self._exchanges[spec.name] = make_exchange(spec, hides_dollar=spec.name == TOPIC_SPACE)
 
 
 def _taken(

@@ -47,11 +47,11 @@ def filter_tokens(topic_filter: str, max_levels: int = MAX_LEVELS) -> Tokens:
     return tuple(levels)
 
 
-def pattern_tokens(pattern: str, max_levels: int = MAX_LEVELS) -> Tokens:
+def pattern_tokens(pattern: str) -> Tokens:
     """What a dot pattern matches: `*` is one word, `#` any number of them wherever it stands."""
     words = pattern.split(".")
     if "*" not in words and "#" not in words:
-        return tuple(_split(slashed(pattern), "pattern", max_levels))
+        return tuple(_split(slashed(pattern), "pattern", MAX_LEVELS))
     tokens: list[str] = []
     for word in words:
         if word == "*":
@@ -60,8 +60,8 @@ def pattern_tokens(pattern: str, max_levels: int = MAX_LEVELS) -> Tokens:
             tokens.append(escaped(word).replace("/", "."))
         elif tokens[-1:] != [MANY]:  # `#.#` says no more than `#`
             tokens.append(MANY)
-    if len(tokens) > max_levels:
-        raise _too_many("pattern", pattern, len(tokens), max_levels)
+    if len(tokens) > MAX_LEVELS:
+        raise _too_many("pattern", pattern, len(tokens), MAX_LEVELS)
     return tuple(tokens)
 
 

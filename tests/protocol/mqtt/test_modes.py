@@ -225,7 +225,8 @@ async def has_passed(mqtt: Mqtt, seconds: int) -> None:
 @pytest.fixture(scope="module")
 def strict_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     settings = {
-        "broker": {"max_qos": 1, "max_message_size": "2KiB", "max_topic_levels": 3},
+        "broker": {"max_qos": 1, "max_message_size": "2KiB"},
+        "mqtt": {"max_topic_levels": 3},
         "session": {"max_subscriptions": 2},
     }
     with running(tmp_path_factory.mktemp("strict"), settings) as process:

@@ -15,6 +15,7 @@ from queue_core.message.value_identity import identity_of
 from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
+from queue_core.routing.topics import MAX_LEVELS
 
 NO_HEADERS: Mapping[str, object] = {}
 KEYS = st.lists(st.sampled_from(["a", "b", "", "$s", "+", "x/y"]), max_size=4).map(".".join)
@@ -97,12 +98,13 @@ def test_a_topic_exchange_finds_what_the_words_say(bound: dict[int, str], key: s
 
 
 def test_a_topic_exchange_refuses_more_levels_than_it_may_have() -> None:
-    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", "topic"), max_levels=2)
+    made: Exchange[str] = make_exchange(ExchangeSpec.parse("x", "topic"))
+    too_many = ".".join(["a"] * (MAX_LEVELS + 1))
     with pytest.raises(InvalidTopic):
-        made.add(Binding("x", "q", "a.b.c"))
+        made.add(Binding("x", "q", too_many))
     assert made.is_unused
     with pytest.raises(InvalidTopic):
-        made.match("a.b.c", {})
+        made.match(too_many, {})
 
 
 HEADERS = [
