@@ -175,7 +175,9 @@ class Channel:
         end of the channel, and not of the connection."""
         if self.state is ChannelState.OPEN:
             self.terms.counters.timed_out_channels += 1
-            self.terms.fail(self.number, Amqp091Error(ReplyCode.PRECONDITION_FAILED, TIMED_OUT))
+            self.terms.fail_channel(
+                self.number, Amqp091Error(ReplyCode.PRECONDITION_FAILED, TIMED_OUT)
+            )
 
     def fail(self, error: Amqp091Error, index: int) -> None:
         """Closes the channel with an error; the client has to agree before its number is free."""

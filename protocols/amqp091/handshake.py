@@ -1,7 +1,8 @@
-"""From the protocol header to connection.open: who says what when, and what is agreed on.
+"""The handshake of AMQP 0.9.1: from the protocol header to connection.open.
 
-Pure: it is given methods and answers, and gives back methods to send and commands for whoever can
-wait. What a connection does once it is open is `machine`'s business.
+The login, the limits that tune agrees on, and the virtual host are worked out here; methods come in
+and methods to send go out. Which method may come when is a table in `states`. What an open
+connection does is `machine`'s business.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.context import Context
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.settings import Settings
-from protocols.amqp091.terms import Tuning
+from protocols.amqp091.terms import ClientFacts, Tuning
 from protocols.amqp091.wire.frames import FRAME_MIN_SIZE, FrameError
 from protocols.amqp091.wire.methods import (
+    ConnectionSecure,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
 )
 from protocols.amqp091.wire.tables import decode_table
-from queue_core.access.auth import PLAIN
-from queue_core.access.login import Begin
+from protocols.carrier import GONE, Carrier
+from queue_core.access.auth import PLAIN, Identity
+from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.errors import AccessRefused
+from queue_core.vhost import Vhost
 
 AMQPLAIN: Final = "AMQPLAIN"
 MOST_EARLY_FRAMES: Final = 64
@@ -44,7 +48,7 @@ CAPABILITIES: Final[Mapping[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class OpenVhost:
-    """Find the virtual host, then call `opened` or `refused`."""
+    """The command to find the virtual host of connection.open, and to let the client in."""
 
     name: str
 
@@ -113,17 +117,67 @@ def agree(method: ConnectionTuneOk, settings: Settings) -> Tuning:
     return Tuning(frame_max, channel_max, method.heartbeat)
 
 
-class EarlyFrames:
-    """Frames of a client that has not opened its connection: a handshake takes a few, and whoever
-    sends many wants something else."""
+class Handshake:
+    """One client's handshake: what it said of itself, who it is, and the limits agreed on."""
 
-    __slots__ = ("_count",)
+    def __init__(self, context: Context, carrier: Carrier) -> None:
+        self.identity: Identity | None = None  # whoever the client has shown to be
+        self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
+        self.client = ClientFacts()
+        self._context = context
+        self._auth = context.services.auth
+        self._carrier = carrier
+        self._login: Login | None = None  # while the client shows who it is
+        self._frames = 0
 
-    def __init__(self) -> None:
-        self._count = 0
+    def _offered(self) -> Sequence[str]:
+        return self._auth.mechanisms(self._carrier.peer())
 
-    def count(self, counters: Amqp091Counters) -> None:
-        self._count += 1
-        if self._count > MOST_EARLY_FRAMES:
-            counters.early_floods += 1
+    def count_frame(self) -> None:
+        """Counts a frame before connection.open: a handshake takes a few, and a client that sends
+        many wants something else. Raises FrameError."""
+        self._frames += 1
+        if self._frames > MOST_EARLY_FRAMES:
+            self._context.counters.early_floods += 1
             raise FrameError(f"more than {MOST_EARLY_FRAMES} frames before the connection is open")
+
+    def start(self) -> ConnectionStart:
+        """Makes the gateway's first method."""
+        return start(self._context.settings, self._offered())
+
+    def begin(self, method: ConnectionStartOk) -> Begin:
+        """Begins a login as start-ok asks for it. Raises AccessRefused."""
+        self.client = ClientFacts.of(method.client_properties, self._carrier.peer())
+        return login_of(method, self._offered())
+
+    async def log_in(self, command: Begin | Continue) -> ConnectionSecure | ConnectionTune:
+        """Takes one step of the login, and returns its answer. Raises CoreError."""
+        if isinstance(command, Begin):
+            # tune has no room for what a mechanism says last
+            self._login = self._auth.begin(
+                command.mechanism, self._carrier.peer(), has_last_word=False
+            )
+        assert self._login is not None
+        answer = await self._login.step(command.response)
+        if isinstance(answer, Challenge):
+            return ConnectionSecure(answer.data)
+        self._login = None
+        self.identity = answer.identity
+        return tune(self._context.settings)
+
+    def tune(self, method: ConnectionTuneOk) -> None:
+        """Takes the client's last word on the limits. Raises 530 where it goes beyond ours."""
+        self.tuning = agree(method, self._context.settings)
+
+    async def enter(self, name: str) -> Vhost:
+        """Finds the virtual host that the client names in connection.open. Raises CoreError."""
+        assert self.identity is not None
+        vhost = await self._context.services.vhost(name)
+        if not self._auth.may_enter(self.identity, name):
+            raise AccessRefused(f"access to vhost '{name}' refused for user '{self.identity.name}'")
+        return vhost
+
+    def end(self) -> None:
+        """Lets go of the connection, which is gone, and of a login under way."""
+        self._carrier = GONE
+        self._login = None

@@ -1,9 +1,9 @@
-"""The connection: bytes in, bytes and commands out. No socket, no clock, no waiting.
+"""One AMQP 0.9.1 connection without its socket: bytes in, methods and commands out. No clock.
 
-    receive(data)      works through some of what is complete; a command, if one must be waited for
-    receive(b"")       works through some more, while `is_unfinished`
-    proceed()          that command was carried out
-    output             what there is to send
+    receive(data, is_over)   handles what is whole; a command, if something must be waited for
+    keep(data)               adds to what waits, and handles nothing
+    perform(), proceed()     carry that command out, and go on behind it
+    output                   the frames to send
 
 Frames of a channel are handled in the order they came in. Publishes and acks, which come by the
 hundred thousand, are read in place, a chunk at a time.
@@ -17,24 +17,24 @@ from struct import Struct
 from typing import Final
 
 from protocols.amqp091.channel import Channel
+from protocols.amqp091.consume import consuming
 from protocols.amqp091.consume.consuming import settle
 from protocols.amqp091.consume.deliveries import BASIC
 from protocols.amqp091.context import Context
 from protocols.amqp091.dispatch import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
-from protocols.amqp091.handshake import EarlyFrames, OpenVhost, agree, login_of, start, tune
+from protocols.amqp091.handshake import Handshake, OpenVhost
 from protocols.amqp091.output import Output
 from protocols.amqp091.publish.arrivals import Arrival, Arrivals
 from protocols.amqp091.publish.publishing import Targets, publish, publish_run
 from protocols.amqp091.publish.stamp import Stamp
 from protocols.amqp091.states import RECEIVED, ChannelState, State, step
-from protocols.amqp091.terms import ClientFacts, Terms, Tuning
+from protocols.amqp091.terms import Agreement, Terms
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
 from protocols.amqp091.wire.frames import (
     BODY,
     FRAME_END,
-    FRAME_MIN_SIZE,
     FRAME_START,
     HEADER,
     HEARTBEAT,
@@ -59,16 +59,17 @@ from protocols.amqp091.wire.methods import (
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionOpenOk,
-    ConnectionSecure,
     ConnectionSecureOk,
     ConnectionStartOk,
+    ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Method,
 )
-from queue_core.access.auth import Identity, Peer
+from protocols.carrier import GONE, Carrier
+from queue_core.access.auth import Identity
 from queue_core.access.login import Begin, Continue
 from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
@@ -77,8 +78,8 @@ from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
-STEP: Final = 16 * 1024  # bytes that are worked through before somebody looks at the time
-RARE: Final = 256  # bytes that a frame weighs besides, if it does not go the short way
+STEP_BYTES: Final = 16 * 1024  # that are worked through before somebody looks at the time
+RARE_FRAME_BYTES: Final = 256  # that a frame weighs besides, if it does not go the short way
 
 _METHOD_START: Final = Struct(">BHII")  # kind, channel, size, method
 _CONTENT_START: Final = Struct(">BHIHHQ")  # kind, channel, size, class, weight, size of the body
@@ -89,25 +90,28 @@ _LEAST: Final = FRAME_START.size + 4  # bytes of a method frame before its argum
 Command = Begin | Continue | OpenVhost | Perform
 
 
+def _never() -> bool:
+    return False
+
+
 class Machine:
-    def __init__(self, context: Context, peer: Peer, output: Output) -> None:
+    """The machine of one connection, from its first byte to its end."""
+
+    def __init__(self, context: Context, output: Output, carrier: Carrier) -> None:
         self.state = State.AWAITING_HEADER
         self.output = output
         self.channels: dict[int, Channel] = {}
         self.has_published = False  # since somebody last looked
         self.is_unfinished = False  # there may be more to handle, without more input
-        self.tuning = Tuning(FRAME_MIN_SIZE, 0, 0)
         self.terms: Terms | None = None  # once it is open
-        self.identity: Identity | None = None
+        self._handshake = Handshake(context, carrier)
+        self.tuning = self._handshake.tuning
+        self._carrier = carrier
         self._context = context
         self._settings = context.settings
         self._counters = context.counters
         self._auth = context.services.auth
-        self._peer = peer
-        self._mechanisms = self._auth.mechanisms(peer)
-        self._client = ClientFacts()
         self._buffer, self._position = b"", 0  # all before the position has been handled
-        self._early = EarlyFrames()
         self._is_waiting = False  # for a command to be carried out
         self._number = 0  # the channel in hand, for errors
         self._index = 0  # and the method
@@ -117,14 +121,36 @@ class Machine:
         self._stamp: Stamp | None = None
         self._judged_at = (self._auth.revision, 0)  # what `_targets` rests on
 
+    @property
+    def identity(self) -> Identity | None:
+        """The user of the connection, once the client has shown who it is."""
+        return self._handshake.identity
+
+    @property
+    def vhost(self) -> Vhost | None:
+        """The virtual host of an open connection."""
+        return None if self.terms is None else self.terms.vhost
+
+    @property
+    def partial_bytes(self) -> int:
+        """Counts the bytes of messages that have come in part."""
+        return self.arrivals.size
+
     # --- bytes
 
-    def receive(self, data: bytes) -> Command | None:
+    def receive(self, data: bytes, is_over: Callable[[], bool] = _never) -> Command | None:
+        """Handles everything that is whole, in what has come before and in `data`, until `is_over`
+        says that the time is up. A command is to be carried out, then `proceed`."""
         self.keep(data)
-        return None if self._is_waiting else self._advance()
+        if self._is_waiting:
+            return None
+        command = self._advance()
+        while command is None and self.is_unfinished and not is_over():
+            command = self._advance()
+        return command
 
     def keep(self, data: bytes) -> None:
-        """Data that is not to be looked at yet."""
+        """Adds to what waits, and handles nothing."""
         if data:
             position, buffer = self._position, self._buffer
             self._buffer = buffer[position:] + data if position < len(buffer) else data
@@ -132,6 +158,7 @@ class Machine:
             self.is_unfinished = True
 
     def proceed(self) -> None:
+        """Goes on behind a command that was carried out."""
         self._is_waiting = False
         self.is_unfinished = self._position < len(self._buffer)
 
@@ -144,10 +171,12 @@ class Machine:
         except FrameError as error:
             self._counters.connection_errors += 1
             self._log_failure(self._number, error)
-            self.close(error.code, error.text)
+            self.fail(error.code, error.text)
             self.state = State.CLOSED  # nothing that still comes can be understood
         except (Amqp091Error, CoreError) as error:
             self._fail(self._number, error if isinstance(error, Amqp091Error) else answer(error))
+        except Exception as error:
+            self._on_bug(error)
         if self.state is State.CLOSED:
             self.is_unfinished = False
         self._settle_acked()
@@ -173,7 +202,7 @@ class Machine:
         end, limit = len(buffer), self.tuning.frame_max  # of a payload: see `split`
         longest = min(limit, self._settings.max_message_size)
         channels, targets, stamp = self.channels, self._targets, self._stamp
-        last = position + STEP
+        last = position + STEP_BYTES
         self.is_unfinished = True  # unless it comes to an end that is none of ours
         while self.state is State.OPEN and end - position >= _LEAST:
             if position >= last:
@@ -254,10 +283,10 @@ class Machine:
                 self.is_unfinished = command is not None
                 return command
             position = self._position
-            last -= RARE
+            last -= RARE_FRAME_BYTES
         while (command := self._step()) is None and self._position != position:
             position = self._position
-            last -= RARE
+            last -= RARE_FRAME_BYTES
             if position >= last:
                 return None
         self.is_unfinished = command is not None
@@ -277,7 +306,7 @@ class Machine:
         self._position = frame.end + 1
         self._number, self._index = frame.channel, 0
         if self.terms is None:
-            self._early.count(self._counters)
+            self._handshake.count_frame()
         return self._frame(frame)
 
     def _greet(self) -> None:
@@ -287,7 +316,7 @@ class Machine:
             self.state = State.CLOSED
         elif len(header) == len(PROTOCOL_HEADER):
             self._position += len(PROTOCOL_HEADER)
-            self.output.send(0, start(self._settings, self._mechanisms))
+            self.output.send(0, self._handshake.start())
             self.state = State.STARTING
 
     def _frame(self, frame: Frame) -> Command | None:
@@ -322,15 +351,15 @@ class Machine:
         self.state = step(RECEIVED, self.state, method)
         match method:
             case ConnectionStartOk():
-                self._client = ClientFacts.of(method.client_properties, self._peer)
                 try:
-                    return login_of(method, self._mechanisms)
+                    return self._handshake.begin(method)
                 except AccessRefused as error:
-                    self.refused(error)
+                    self._refuse(error)
             case ConnectionSecureOk():
                 return Continue(method.response)
             case ConnectionTuneOk():
-                self.tuning = agree(method, self._settings)
+                self._handshake.tune(method)
+                self.tuning = self._handshake.tuning
             case ConnectionOpen():
                 return OpenVhost(method.virtual_host)
             case ConnectionUpdateSecret():
@@ -342,51 +371,65 @@ class Machine:
                 self.output.send(0, ConnectionCloseOk())
         return None
 
-    def challenged(self, challenge: bytes) -> None:
-        self.output.send(0, ConnectionSecure(challenge))
-        self.state = State.SECURING
+    async def perform(self, command: Command) -> None:
+        """Carries a command out; an error of it ends the channel, or the handshake."""
+        try:
+            match command:
+                case Perform():
+                    await self._perform(command)
+                case OpenVhost():
+                    self._open(await self._handshake.enter(command.name))
+                case _:
+                    reply = await self._handshake.log_in(command)
+                    is_over = isinstance(reply, ConnectionTune)
+                    self.output.send(0, reply)
+                    self.state = State.TUNING if is_over else State.SECURING
+        except CoreError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._on_bug(error)
 
-    def authenticated(self, identity: Identity) -> None:
-        self.identity = identity
-        self.output.send(0, tune(self._settings))
-        self.state = State.TUNING
-
-    def opened(self, vhost: Vhost) -> None:
-        assert self.identity is not None
+    def _open(self, vhost: Vhost) -> None:
+        identity = self._handshake.identity
+        assert identity is not None
         self.terms = Terms(
             self._context,
             vhost,
-            self.identity,
-            self.tuning,
-            self._client,
+            identity,
+            Agreement(self.tuning, self._handshake.client),
             self.output,
+            self._carrier,
             self._fail_from_outside,
         )
         self._counters.connections += 1
         self.output.send(0, ConnectionOpenOk())
         self.state = State.OPEN
+        self._carrier.on_opened(identity, vhost.name)
 
-    def refused(self, error: CoreError) -> None:
-        """The answer to a command of the handshake was no."""
+    def _can(self, capability: str) -> bool:
+        """Whether the client has said that it knows something beyond the standard."""
+        return bool(self._handshake.client.capabilities.get(capability))
+
+    def _refuse(self, error: CoreError) -> None:
+        """Ends a handshake whose login, or whose virtual host, is refused."""
         self._counters.refused_connections += 1
-        if self.state is State.AUTHENTICATING and not self._client.capabilities.get(
-            "authentication_failure_close"
-        ):
+        if self.state is State.AUTHENTICATING and not self._can("authentication_failure_close"):
             self.state = State.CLOSED  # as old clients expect it: without a word
             return
         found = answer(error)
         # RabbitMQ says 530 for a virtual host that is not the user's.
         if self.state is State.OPENING and found.code is ReplyCode.ACCESS_REFUSED:
             found = Amqp091Error(ReplyCode.NOT_ALLOWED, found.text)
-        self.close(found.code, found.text, self._index)
+        self.fail(found.code, found.text, self._index)
 
     def block(self, reason: str) -> None:
-        """Tells a client that wants to know that we do not read its publishes for now."""
-        if self.state is State.OPEN and self._client.capabilities.get("connection.blocked"):
+        """Tells a client that wants to know that its publishes are not read for now."""
+        if self.state is State.OPEN and self._can("connection.blocked"):
             self.output.send(0, ConnectionBlocked(reason))
 
     def unblock(self) -> None:
-        if self.state is State.OPEN and self._client.capabilities.get("connection.blocked"):
+        """Tells a client that wants to know that its publishes are read again."""
+        if self.state is State.OPEN and self._can("connection.blocked"):
             self.output.send(0, ConnectionUnblocked())
 
     def beat(self) -> None:
@@ -428,8 +471,8 @@ class Machine:
             refuse(method)
         return Perform(channel, method)
 
-    async def perform(self, command: Perform) -> None:
-        """Carries out a method that has to wait; an error of it ends the channel."""
+    async def _perform(self, command: Perform) -> None:
+        """Carries out a method of a channel that has to wait; an error of it ends the channel."""
         channel, method = command.channel, command.method
         try:
             await WAITING[type(method)](channel, method)
@@ -486,9 +529,14 @@ class Machine:
         if channel.state is ChannelState.CLOSING:
             return
         self._index = 0 if channel.arrival is None else BasicPublish.index
-        arrival = self.arrivals.take(channel.arrival, frame.kind, payload)
+        arrivals = self.arrivals
+        declared = arrivals.declared
+        arrival = arrivals.take(channel.arrival, frame.kind, payload)
         if arrival.is_complete():
-            self.arrivals.end(channel)
+            arrivals.end(channel)
+        if arrivals.declared != declared:
+            self._carrier.expect(arrivals.declared)
+        if arrival.is_complete():
             assert arrival.native is not None
             facts = facts_of(arrival.native)
             publish(channel, arrival.target, facts, b"".join(arrival.chunks))
@@ -512,20 +560,35 @@ class Machine:
         self._log_failure(number, error)
         if error.ends_connection or channel is None or channel.state is not ChannelState.OPEN:
             self._counters.connection_errors += 1
-            self.close(error.code, error.text, self._index)
+            self.fail(error.code, error.text, self._index)
             return
         self._counters.channel_errors += 1
-        self.arrivals.end(channel)
+        if channel.arrival is not None:
+            self.arrivals.end(channel)
+            self._carrier.expect(self.arrivals.declared)
         channel.fail(error, self._index)
         self._settle_acked()
         channel.release(RELEASED)
 
     def _log_failure(self, number: int, error: Amqp091Error) -> None:
-        user, said = self.identity and self.identity.name, reply_text(error.code, error.text)
-        log.info("%s of user '%s', channel %d: %s", self._peer.host, user or "", number, said)
+        said = reply_text(error.code, error.text)
+        host, user = self._carrier.peer().host, self._user()
+        log.info("%s of user '%s', channel %d: %s", host, user, number, said)
 
-    def close(self, code: ReplyCode, text: str, index: int = 0) -> None:
-        """Ends the connection with the protocol's own words; over when the client has answered."""
+    def _on_bug(self, error: Exception) -> None:
+        self._counters.bugs += 1
+        log.error("a bug ends the connection of %s", self._carrier.peer().host, exc_info=error)
+        self.fail(ReplyCode.INTERNAL_ERROR, "a bug of the gateway; see its log")
+
+    def _user(self) -> str:
+        return "" if self.identity is None else self.identity.name
+
+    def who(self) -> str:
+        """Names the client for the log."""
+        return f"'{self._user()}' at {self._carrier.peer().host}"
+
+    def fail(self, code: ReplyCode, text: str, index: int = 0) -> None:
+        """Ends the connection and says why; it is over when the client has answered."""
         if self.state in (State.CLOSING, State.CLOSED):
             return
         if self.state is State.AWAITING_HEADER:
@@ -546,11 +609,13 @@ class Machine:
             self.output.send(0, ConnectionCloseOk())
 
     def lost(self) -> None:
-        """The socket is gone, whatever was said."""
+        """Ends everything: the socket is gone, whatever was said."""
         self.state = State.CLOSED
         self._end_channels(FAILED)
         # The cyclic collector runs seldom in the gateway: leave it no cycles.
         self.terms = self._stamp = None
+        self._carrier = GONE
+        self._handshake.end()
         self._targets.clear()
 
     def _end_channels(self, verdict: Verdict) -> None:
@@ -563,9 +628,24 @@ class Machine:
         if self.terms is not None:
             self.terms.vhost.release_owner(self.terms.owner)
 
-    def each_channel(self, act: Callable[[Channel], None]) -> None:
+    # --- the client's socket and permissions
+
+    def pause(self) -> None:
+        """Stops deliveries: the client's socket is full."""
+        self.output.is_blocked = True
         for channel in list(self.channels.values()):
-            act(channel)
+            channel.pause()
+
+    def resume(self) -> None:
+        """Goes on with deliveries: the client's socket has room."""
+        self.output.is_blocked = False
+        for channel in list(self.channels.values()):
+            channel.resume()
+
+    def review(self) -> None:
+        """Looks through the client's consumers after permissions have changed."""
+        for channel in list(self.channels.values()):
+            consuming.review(channel)
 
 
 _PUBLISH: Final = BasicPublish.index

@@ -13,6 +13,7 @@ from protocols.amqp091.context import Context
 from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.output import Output
 from protocols.amqp091.publish.open_transactions import OpenTransactions
+from protocols.carrier import Carrier
 from queue_core.access.auth import Action, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
 from queue_core.vhost import Vhost
@@ -45,15 +46,24 @@ class ClientFacts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The outcome of a handshake: the limits, and what the client said of itself."""
+
+    tuning: Tuning
+    client: ClientFacts
+
+
 class Terms:
-    """One connection's terms. `fail` ends a channel for something that no method of it did."""
+    """One connection's terms. `fail_channel` ends a channel for something that no method of it
+    did."""
 
     __slots__ = (
         "auth",
         "client",
         "clock",
         "counters",
-        "fail",
+        "fail_channel",
         "identity",
         "output",
         "settings",
@@ -67,10 +77,10 @@ class Terms:
         context: Context,
         vhost: Vhost,
         identity: Identity,
-        tuning: Tuning,
-        client: ClientFacts,
+        agreement: Agreement,
         output: Output,
-        fail: Callable[[int, Amqp091Error], None],
+        carrier: Carrier,
+        fail_channel: Callable[[int, Amqp091Error], None],
     ) -> None:
         self.settings = context.settings
         self.counters = context.counters
@@ -78,11 +88,11 @@ class Terms:
         self.clock = context.services.clock
         self.vhost = vhost
         self.identity = identity
-        self.tuning = tuning
-        self.client = client
+        self.tuning = agreement.tuning
+        self.client = agreement.client
         self.output = output
-        self.fail = fail
-        self.transactions = OpenTransactions(context.settings.max_connection_transactions)
+        self.fail_channel = fail_channel
+        self.transactions = OpenTransactions(context.settings.max_connection_transactions, carrier)
 
     @property
     def owner(self) -> object:

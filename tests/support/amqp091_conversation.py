@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from protocols.amqp091.consume.deliveries import CONTENT
 from protocols.amqp091.context import Context
-from protocols.amqp091.dispatch import Perform
-from protocols.amqp091.handshake import OpenVhost
-from protocols.amqp091.machine import Command, Machine
+from protocols.amqp091.machine import Machine
 from protocols.amqp091.output import Output
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.codec import decode_method, method_frame
@@ -25,12 +23,11 @@ from protocols.amqp091.wire.methods import (
     Method,
 )
 from queue_core.access.auth import PLAIN, Credentials, Identity, Peer
-from queue_core.access.login import Begin, Challenge, Continue, Login
-from queue_core.errors import AccessRefused, CoreError
+from queue_core.errors import AccessRefused
+from tests.support.fake_carrier import FakeCarrier
 from tests.support.fake_services import FakeServices
 
 PLAIN_PROPERTIES = encode_properties({})
-HERE = Peer("127.0.0.1")
 GREETING = ConnectionStartOk(
     {"capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True}},
     "PLAIN",
@@ -65,8 +62,7 @@ class Conversation:
         self.output = Output(lambda: None, lambda: None)
         context = Context(self.services, settings or Settings())
         self.counters = context.counters
-        self.login: Login
-        self.machine = Machine(context, HERE, self.output)
+        self.machine = Machine(context, self.output, FakeCarrier())
 
     async def say(self, *data: bytes | Method, channel: int = 1) -> list[object]:
         """Sends all of it in one piece, and hears everything that comes back."""
@@ -80,32 +76,9 @@ class Conversation:
         command = self.machine.receive(data)
         while command is not None or self.machine.is_unfinished:
             if command is not None:
-                await self._carry_out(command)
+                await self.machine.perform(command)
                 self.machine.proceed()
             command = self.machine.receive(b"")
-
-    async def _carry_out(self, command: Command) -> None:
-        machine, services = self.machine, self.services
-        try:
-            match command:
-                case Perform():
-                    await machine.perform(command)
-                case Begin():
-                    self.login = services.auth.begin(command.mechanism, HERE, has_last_word=False)
-                    await self._step(command.response)
-                case Continue():
-                    await self._step(command.response)
-                case OpenVhost():
-                    machine.opened(await services.vhost(command.name))
-        except CoreError as error:
-            machine.refused(error)
-
-    async def _step(self, response: bytes) -> None:
-        answer = await self.login.step(response)
-        if isinstance(answer, Challenge):
-            self.machine.challenged(answer.data)
-        else:
-            self.machine.authenticated(answer.identity)
 
     def heard(self) -> list[object]:
         """Methods, and the bytes of headers' properties and of bodies, in order."""

@@ -167,7 +167,7 @@ def review(channel: Channel) -> None:
         if loss is None:
             continue
         if not terms.wants_cancel:
-            terms.fail(channel.number, Amqp091Error(ReplyCode.ACCESS_REFUSED, str(loss)))
+            terms.fail_channel(channel.number, Amqp091Error(ReplyCode.ACCESS_REFUSED, str(loss)))
             return
         terms.vhost.end_consumer(consumer, None)
         sink.on_cancel(consumer, loss)

@@ -6,7 +6,6 @@ only so much half published. Room for the whole body is reserved when its header
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from protocols.amqp091.consume.deliveries import BASIC, CONTENT
@@ -39,14 +38,13 @@ class Arrival:
 class Arrivals:
     """All of one connection."""
 
-    __slots__ = ("_declared", "_limit", "_longest", "reserve", "size")
+    __slots__ = ("_limit", "_longest", "declared", "size")
 
     def __init__(self, settings: Settings) -> None:
         self._longest = settings.max_message_size
         self._limit = settings.max_partial_size
-        self._declared = 0  # bytes that those bodies will have which are not complete
+        self.declared = 0  # bytes that the bodies will have which are not complete
         self.size = 0  # of these, those that have come
-        self.reserve: Callable[[int], None] | None = None  # hears how many were declared
 
     def take(self, arrival: Arrival | None, kind: int, payload: bytes) -> Arrival:
         """One more frame of content. Raises what is wrong with it."""
@@ -79,7 +77,7 @@ class Arrivals:
         arrival.native = payload[CONTENT.size :]
         facts_of(arrival.native)  # what is wrong with it is better said before the body comes
         arrival.length = arrival.missing = length
-        self._declare(length)
+        self.declared += length
 
     def _take_body(self, arrival: Arrival, payload: bytes) -> None:
         if len(payload) > arrival.missing:
@@ -101,9 +99,4 @@ class Arrivals:
         if channel.arrival is not None:
             arrival, channel.arrival = channel.arrival, None
             self.size -= arrival.length - arrival.missing
-            self._declare(-arrival.length)
-
-    def _declare(self, more: int) -> None:
-        self._declared += more
-        if more and self.reserve is not None:
-            self.reserve(self._declared)
+            self.declared -= arrival.length

@@ -1,25 +1,25 @@
-"""What the open transactions of one connection hold together: each channel may have one."""
+"""The open transactions of one connection, counted together: each channel may have one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.carrier import Carrier
 from queue_core.queues.competing import CompetingQueue
 
 
 class OpenTransactions:
-    __slots__ = ("limit", "on_change", "on_pressed", "size")
+    """Counts the bytes that all transactions of a connection hold until their commits."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    __slots__ = ("_carrier", "limit", "size")
+
+    def __init__(self, limit: int, carrier: Carrier) -> None:
+        self.limit = limit  # bytes
         self.size = 0  # bytes
-        self.on_change: Callable[[int], None] | None = None  # hears by how much it changed
-        # hears which queues have no room for more after a commit
-        self.on_pressed: Callable[[list[CompetingQueue]], None] | None = None
+        self._carrier = carrier
 
     def add(self, size: int) -> None:
-        """Raises 406 where the connection holds enough."""
+        """Counts a message that a transaction takes. Raises 406 where the connection holds
+        enough."""
         if self.size + size > self.limit:
             raise Amqp091Error(
                 ReplyCode.PRECONDITION_FAILED,
@@ -29,15 +29,15 @@ class OpenTransactions:
         self._change(size)
 
     def remove(self, size: int) -> None:
+        """Counts a transaction out that has ended."""
         if size:
             self._change(-size)
 
     def press(self, queues: list[CompetingQueue]) -> None:
-        """A commit found them full: whoever made it waits for room."""
-        if queues and self.on_pressed is not None:
-            self.on_pressed(queues)
+        """Has the client wait for room in queues that a commit of its own found full."""
+        if queues:
+            self._carrier.hold_for(queues)
 
     def _change(self, size: int) -> None:
         self.size += size
-        if self.on_change is not None:
-            self.on_change(size)
+        self._carrier.add_transaction(size)

@@ -403,13 +403,11 @@ async def test_a_full_socket_pauses_consumers_and_nobody_else() -> None:
     slow, other = await Conversation(services).open(), await Conversation(services).open()
     await slow.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "slow", no_ack=True))
     await other.say(BasicConsume(0, "q", "other", no_ack=True))
-    slow.output.is_blocked = True
-    slow.machine.each_channel(lambda channel: channel.pause())
+    slow.machine.pause()
     heard = await other.say(published("q") * 4)
     assert sum(isinstance(each, BasicDeliver) for each in heard) == 4
     assert slow.heard() == []
-    slow.output.is_blocked = False
-    slow.machine.each_channel(lambda channel: channel.resume())
+    slow.machine.resume()
     await other.say(published("q") * 2)
     assert any(isinstance(each, BasicDeliver) for each in slow.heard())
 

@@ -364,14 +364,14 @@ async def test_a_client_that_wants_to_know_is_told_of_blocking() -> None:
 
 async def test_a_polite_end_names_the_reason() -> None:
     talk = await Conversation().open()
-    talk.machine.close(ReplyCode.CONNECTION_FORCED, "the gateway stops")
+    talk.machine.fail(ReplyCode.CONNECTION_FORCED, "the gateway stops")
     (goodbye,) = talk.heard()
     assert goodbye == ConnectionClose(320, "CONNECTION_FORCED - the gateway stops", 0, 0)
 
 
 async def test_both_sides_may_close_at_once() -> None:
     talk = await Conversation().open()
-    talk.machine.close(ReplyCode.CONNECTION_FORCED, "the gateway stops")
+    talk.machine.fail(ReplyCode.CONNECTION_FORCED, "the gateway stops")
     talk.heard()
     assert await talk.say(ConnectionClose(200, "bye"), channel=0) == [ConnectionCloseOk()]
     assert talk.machine.state is State.CLOSED
