@@ -1,6 +1,6 @@
 """The asyncio side of an MQTT connection: sockets, time, and pressure from both sides.
 
-All that is said and understood is `machine`'s business. A chunk is handled in slices of the loop's
+Packets and their meaning are the machine's business. A chunk is handled in slices of the loop's
 time, and output leaves in one write at the end of a turn. While a command is carried out, or others
 have their turn, the rest of the input waits, in order, and the socket is not read.
 """
@@ -25,9 +25,9 @@ from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
 
-LINGER_SECONDS: Final = 5.0  # for the peer to take the last bytes
-HEARD_BYTES: Final = 16 * 1024  # of a packet under way are as good a sign of life as a whole one
-KEEP_ALIVE_FACTOR: Final = 1.5  # of the keep alive interval may pass in silence [MQTT-3.1.2-22]
+LINGER_SECONDS: Final = 5.0  # the peer has so long to take the last bytes
+HEARD_BYTES: Final = 16 * 1024  # so much of a packet is as good a sign of life as a whole one
+KEEP_ALIVE_FACTOR: Final = 1.5  # so many keep alive intervals may pass in silence [MQTT-3.1.2-22]
 
 
 class Connection(asyncio.Protocol):
@@ -55,13 +55,13 @@ class Connection(asyncio.Protocol):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._share = scheduler().share()  # of the loop's time
+        self._share = scheduler().share()  # the connection's share of the loop's time
         self._output = Output(self._flush_soon, self._write, self.unsent_bytes)
         self._machine = Machine(context, self._output, self)
         self._memory = MemoryShare(context.services.memory, self)
         self._transport: asyncio.Transport = NO_TRANSPORT  # until `connection_made`
         self._gate = ReadGate(NO_TRANSPORT)
-        self._waiting: asyncio.Task[Any] | None = None  # for subscribers that are behind
+        self._waiting: asyncio.Task[Any] | None = None  # waits for subscribers that are behind
         self._is_writable = True
         self._is_flushing = False
         self.has_parted = False  # nothing is read or written any more
@@ -74,12 +74,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def awaits_us(self) -> bool:
-        """Whether the client has asked for something, as to be let in, and gets its answer yet."""
+        """Tells whether the client has asked for something, such as to be let in, and gets its
+        answer yet."""
         return self._machine.command is not None
 
     @property
     def is_let_in(self) -> bool:
-        """Whether the client has shown who it is."""
+        """Tells whether the client has shown who it is."""
         return self._machine.client is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -199,7 +200,7 @@ class Connection(asyncio.Protocol):
     def _read_on(self, reason: int) -> None:
         """Takes one reason not to read away."""
         if self._gate.open(reason):
-            self._heard = self._loop.time()  # what it said meanwhile is yet to be read
+            self._heard = self._loop.time()  # bytes that came meanwhile are yet to be read
 
     # --- memory: implements `Holder`
 
@@ -295,7 +296,7 @@ class Connection(asyncio.Protocol):
         """Ends the connection after one and a half times the keep alive without a packet
         [MQTT-3.1.2-22]."""
         left = self._heard + self._keep_alive - self._loop.time()
-        if left > 0 or not self._gate.is_open:  # while we do not read, it cannot be heard
+        if left > 0 or not self._gate.is_open:  # a client that is not read cannot be heard
             self._timer = self._loop.call_later(max(left, 1.0), self._on_silence)
             return
         self._timer = None

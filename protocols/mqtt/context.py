@@ -1,4 +1,5 @@
-"""What all MQTT connections of a gateway share: services, settings, counters, workers, $SYS."""
+"""The context that all MQTT connections of a gateway share: services, settings, counters, workers
+and $SYS."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Closable(Protocol):
 
 
 class Context:
-    """`start` it before the first connection; `stop` it after the last."""
+    """Everything that MQTT connections share. `start` it before the first one, and `stop` it after
+    the last."""
 
     def __init__(self, services: SessionServices, settings: Settings | None = None) -> None:
         self.services = services
@@ -49,7 +51,7 @@ class Context:
             await asyncio.wait(self._tasks, timeout=5)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Runs it; a failure is a bug, and logged."""
+        """Runs the work as a task of its own; a failure of it is a bug, and logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -18,8 +18,9 @@ from protocols.mqtt.wire.reasons import (
 def last_words(
     reason: ReasonCode, text: str, settings: Settings, *, is_new: bool, asked_size: int | None
 ) -> ConnAck | Disconnect | None:
-    """CONNACK for a client that is not let in, DISCONNECT for others. `asked_size` is the largest
-    packet that the client takes; None: even this is too much for it, and the end says it all."""
+    """Returns CONNACK for a client that is not let in, DISCONNECT for others. `asked_size` is the
+    largest packet that the client takes; None: even this packet is too much for it, and the end
+    says it all."""
     told, properties = _words(reason, text, settings, asked_size)
     packet: ConnAck | Disconnect = Disconnect(disconnect_reason(told), properties)
     if is_new:
@@ -31,8 +32,8 @@ def last_words(
 def _words(
     reason: ReasonCode, text: str, settings: Settings, asked_size: int | None
 ) -> tuple[ReasonCode, PropertySet]:
-    """Whoever this gateway cannot serve now hears of the one that can, where the operator named it
-    (section 4.11)."""
+    """Returns the properties of the last packet: a client that this gateway cannot serve now hears
+    of one that can, where the operator named it (section 4.11)."""
     least = REASON_STRING_PACKET_BYTES
     if (asked_size or least) < least:  # [MQTT-3.2.2-19]
         return reason, NO_PROPERTIES

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECT_BYTES: Final = 512 * 1024  # a CONNECT's fields cannot sensibly be larger
 MAX_PARTS: Final = 64  # pieces of a packet under way, before they are joined
-MAX_NAME_CHARACTERS: Final = 80  # of a client identifier in the log, before the client is let in
+MAX_NAME_CHARACTERS: Final = 80  # the log has no more of the name of a client not yet let in
 
 Work = Coroutine[Any, Any, None]
 
@@ -97,7 +97,7 @@ def _never() -> bool:
 
 
 class Machine:
-    """Implements `ClientLink` for its client."""
+    """One connection's packets, states and client. Implements `ClientLink` for its client."""
 
     __slots__ = (
         "_by_method",
@@ -128,13 +128,13 @@ class Machine:
         self.output = output
         self.state = State.AWAITING_CONNECT
         self.client: Client | None = None  # once it is let in
-        self.command: Command | None = None  # that is being carried out
-        self.has_handled = False  # a whole packet, when bytes were last received
+        self.command: Command | None = None  # the command that is being carried out
+        self.has_handled = False  # the last bytes made a packet whole
         self.is_unfinished = False  # there may be more to handle, without more input
         self.size = 0  # bytes that wait to be handled
-        # for which memory is to be reserved: of a packet that is not all here, or is held back
+        # Memory is to be reserved for these bytes: of a packet not all here, or of input held back.
         self.expected_bytes = 0
-        self.answers_early = False  # publishes, before their fan-out begins
+        self.answers_early = False  # publishes are answered before their fan-out begins
         self._context = context
         self._carrier = carrier
         self._version: int = Version.V5
@@ -143,7 +143,7 @@ class Machine:
         self._opening: Opening | None = None  # between CONNECT and CONNACK
         self._by_method: ByMethod | None = None  # how the client logged in, for logging in again
         self._limit = min(MAX_CONNECT_BYTES, context.settings.max_message_size)
-        self._parts: list[bytes] = []  # of a packet that is not all here
+        self._parts: list[bytes] = []  # pieces of a packet that is not all here
         self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
         self._held: HeldInput | None = None  # while subscribers of what it published are behind
         self._follow_ups = FollowUps(context.spawn)
@@ -151,14 +151,14 @@ class Machine:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is held back that no more should be read."""
+        """Tells whether so much is held back that no more should be read."""
         return self._held is not None and self._held.size > MOST_HELD_BYTES
 
     # --- input
 
     def must_keep(self, size: int) -> bool:
-        """Whether so many more bytes are of no use yet: a command is under way, or the packet that
-        they belong to is still not whole."""
+        """Tells whether so many more bytes are of no use yet: a command is under way, or the packet
+        that they belong to is still not whole."""
         if self._held is not None:
             return False
         if self.command is not None:
@@ -354,7 +354,7 @@ class Machine:
     async def _let_in(self, accepted: Accepted) -> None:
         opening, self._opening = self._opening, None
         client = self._client_of(accepted)
-        if self.state is State.CLOSED:  # it did not wait for the answer
+        if self.state is State.CLOSED:  # the client did not wait for the answer
             client.end(is_clean=False)
             return
         self._context.counters.connections += 1

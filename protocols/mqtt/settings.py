@@ -1,4 +1,4 @@
-"""What the operator decides about MQTT. The gateway fills it in from the configuration."""
+"""The operator's decisions about MQTT. The gateway fills them in from the configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queue_core.access.browser_origins import AllowedOrigins
 @dataclass(frozen=True, slots=True)
 class Settings:
     vhost: str = "/"
-    certificate_login: bool = False  # a verified certificate says who it is, whatever CONNECT says
+    certificate_login: bool = False  # a verified certificate names the user, whatever CONNECT says
     max_message_size: int = 16 * 1024 * 1024  # bytes of a whole packet, in either direction
     max_qos: int = 2
     async_fan_out: bool = False
@@ -27,11 +27,11 @@ class Settings:
     subscription_identifiers: bool = True
     reason_strings: bool = True  # 5.0 clients hear in words why something was refused
     server_reference: str | None = None  # where to go when this gateway cannot serve a client
-    max_subscriptions: int = 1000  # of one session
-    max_topic_levels: int = 128  # of a topic or filter
-    max_topics_remembered: int = 1000  # of one connection
+    max_subscriptions: int = 1000  # a session may have
+    max_topic_levels: int = 128  # a topic or filter may have
+    max_topics_remembered: int = 1000  # checked topics that a connection keeps for its fast path
     connect_timeout: float = 10.0  # seconds from the connection to its CONNECT
-    write_buffer_bytes: int = 4 * 1024 * 1024  # not yet taken by the peer's socket
+    write_buffer_bytes: int = 4 * 1024 * 1024  # a client that leaves more unread is held back
     sys_interval: float = 10.0  # seconds between two rounds of $SYS; 0: none
-    path: str = "/mqtt"  # of the WebSocket upgrade
-    origins: AllowedOrigins = field(default_factory=AllowedOrigins)  # of pages that may connect
+    path: str = "/mqtt"  # the WebSocket upgrade asks for it
+    origins: AllowedOrigins = field(default_factory=AllowedOrigins)  # pages from there may connect

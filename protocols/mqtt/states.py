@@ -1,4 +1,4 @@
-"""Which packet may come when: the states of a connection and its legal moves, as a table."""
+"""The states of a connection and its legal moves, as a table: which packet may come when."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RECEIVED: Final[Transitions] = {
 
 
 def step(table: Transitions, state: State, packet: Packet) -> State:
-    """The next state, or a protocol error: nothing outside the table is legal."""
+    """Returns the next state, or raises a protocol error: nothing outside the table is legal."""
     try:
         return table[state, type(packet)]
     except KeyError:

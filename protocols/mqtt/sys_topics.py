@@ -1,4 +1,4 @@
-"""`$SYS`: what the gateway says about itself, for those who subscribe to it.
+"""`$SYS` topics: facts about the gateway, for those who subscribe to them.
 
 Values are published every so often, and sent to a new subscriber at once. They are numbers as text,
 under the names that monitoring tools for MQTT brokers look for.
@@ -50,7 +50,7 @@ class SysTopics:
         return {"version": self._version} | {name: str(value) for name, value in numbers.items()}
 
     def matching(self, topic_filter: str) -> list[Message]:
-        """The current values under that filter."""
+        """Returns the current values under that filter."""
         return [message for message in self._messages() if key_matches(topic_filter, message.topic)]
 
     def _messages(self) -> list[Message]:

@@ -49,7 +49,7 @@ class Agreement:
     max_packet: int  # bytes that the client takes
     alias_maximum: int  # topic aliases that the client takes
     tells_reasons: bool  # the client wants to hear reason strings
-    expiry: float | None  # of the session, in seconds
+    expiry: float | None  # seconds that the session outlives its connection; None: for ever
 
     @classmethod
     def of(cls, connect: Connect, expiry: float | None, settings: Settings) -> Agreement:
@@ -85,7 +85,7 @@ class Terms:
     context: Context
     session: Session
     identity: Identity
-    address: str  # the client's, for people
+    address: str  # the client's end of the connection, for people
     agreement: Agreement
     output: Output
     link: Link

@@ -1,8 +1,8 @@
 """MQTT over WebSocket: the upgrade, then an ordinary connection behind a transport that frames.
 
-The MQTT connection does not know: what it writes leaves in binary frames, and what comes in binary
-frames, however cut, is its input. Frames are taken in slices of the loop's time, and no more of
-them while the MQTT connection reads no more.
+The MQTT connection does not know of it: its output leaves in binary frames, and the payload of
+binary frames, however cut, is its input. Frames are taken in slices of the loop's time, and no more
+of them while the MQTT connection reads no more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocols.farewell import part
 from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Context
 from protocols.mqtt.wire.websocket_codec import (
-    MAX_REQUEST,
+    MAX_REQUEST_BYTES,
     CloseCode,
     Opcode,
     Receiver,
@@ -33,8 +33,8 @@ from queue_core.scheduler import scheduler
 log = logging.getLogger(__name__)
 
 END_OF_REQUEST: Final = b"\r\n\r\n"
-SLICES_AT_ONCE: Final = 4  # of the receiver's, before others get their turn
-MOST_EARLY_FRAMES: Final = 64  # that carry nothing, of a client that has not logged in
+SLICES_AT_ONCE: Final = 4  # the receiver takes so many before others get their turn
+MOST_EARLY_FRAMES: Final = 64  # without payload, from a client that has not logged in
 
 
 class Connection(asyncio.Protocol):
@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = NO_TRANSPORT  # until `connection_made`
         self._request = b""
         self._receiver = Receiver()
-        self._share = scheduler().share()  # of the loop's time
+        self._share = scheduler().share()  # the connection's share of the loop's time
         self._gate = ReadGate(NO_TRANSPORT)
         self._mqtt: MqttConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -81,10 +81,11 @@ class Connection(asyncio.Protocol):
             self._gate.shut(BACKLOG)
 
     def _upgrade(self) -> bytes:
-        """What follows the request, once it is whole and accepted."""
+        """Answers the request, once it is whole, and hands what follows it to an MQTT
+        connection."""
         end = self._request.find(END_OF_REQUEST)
         if end < 0:
-            if len(self._request) > MAX_REQUEST:
+            if len(self._request) > MAX_REQUEST_BYTES:
                 self._refuse(UpgradeRefused("431 Request Header Fields Too Large", "too long\n"))
             return b""
         request, rest = self._request[:end], self._request[end + len(END_OF_REQUEST) :]
@@ -138,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._gate.shut(BACKLOG)
 
     def _payload(self, mqtt: MqttConnection, data: bytes) -> bytes:
-        """Of some frames. Raises WebSocketError."""
+        """Returns the payload of some frames. Raises WebSocketError."""
         payload = self._receiver.receive(data)
         if self._receiver.idle_frames > MOST_EARLY_FRAMES and not mqtt.is_let_in:
             self._context.counters.early_floods += 1
@@ -157,7 +158,7 @@ class Connection(asyncio.Protocol):
             mqtt.hold_back_if_unread()
 
     def _end(self, mqtt: MqttConnection, last: bytes) -> None:
-        """The WebSocket is over, and with it the connection that it carried."""
+        """Ends the WebSocket, and with it the connection that it carried."""
         if not mqtt.has_parted:
             self._transport.write(last)
             mqtt.lose_transport()
@@ -170,7 +171,7 @@ class Connection(asyncio.Protocol):
         self._end(mqtt, frame(Opcode.CLOSE, error.code.to_bytes(2, "big")))
 
     def _go_on(self) -> None:
-        """What has come already has its turn, unless the MQTT connection reads no more."""
+        """Handles what has come already, unless the MQTT connection reads no more."""
         if self._mqtt is not None and not self._mqtt.has_parted and not self._gate.is_held:
             self._receive(self._mqtt, b"")
 
@@ -221,7 +222,7 @@ class FramingTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """A WebSocket says that it ends, over TLS, too."""
+        """Says by a Close frame that the WebSocket ends, over TLS, too."""
         self._send_close()
         if self._inner.can_write_eof():
             self._inner.write_eof()
@@ -235,7 +236,8 @@ class FramingTransport(asyncio.Transport):
         return self._inner.get_protocol()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Whoever takes over hears everything: frames that were put off are thrown away."""
+        """Hands the transport over. The new protocol hears everything: frames that were put off are
+        thrown away."""
         self._gate.ignore(ALL)
         self._inner.set_protocol(protocol)
 

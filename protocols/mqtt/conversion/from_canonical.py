@@ -1,7 +1,7 @@
-"""What the canonical message becomes in an MQTT 5 PUBLISH: the rules, as a table.
+"""Turns the canonical message into the properties of an MQTT 5 PUBLISH: the rules are a table.
 
-Written when the first MQTT subscriber asks for a message of another protocol, and kept with it.
-`to_canonical` is the way back. Knows no socket and no session.
+Properties are written when the first MQTT subscriber asks for a message of another protocol, and
+are kept with it. `to_canonical` is the way back. No socket and no session is known here.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _keeps(value: Scalar) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-ROUNDING: Final = 0.00001  # seconds: times since 1970 are exact to less than that
+ROUNDING_SECONDS: Final = 0.00001  # times since 1970 are exact to less than that
 DIALECT: Final = Dialect(_keeps, lambda _: True, nests=False)
 
 
@@ -105,18 +105,18 @@ class Entry(NamedTuple):
     name: str
     value: Value
     kind: object = None  # a type that stands beside its text
-    field: str = ""  # the canonical one that it is
+    field: str = ""  # the canonical field that it stands for
 
 
 def seconds_left(expires_at: float, now: float) -> int:
-    """What is left of a message's life: what its publisher gave it, less the whole seconds that it
-    has waited [MQTT-3.3.2-6]. One that is sent at once has all of it: rounded down, a second would
-    be none, and whoever gets it would take it for expired."""
-    return min(max(0, ceil(expires_at - now - ROUNDING)), 0xFFFF_FFFF)
+    """Returns the rest of a message's life in seconds: what its publisher gave it, less the whole
+    seconds that it has waited [MQTT-3.3.2-6]. A message that is sent at once has all of it: rounded
+    down, a second would be none, and the subscriber would take the message for expired."""
+    return min(max(0, ceil(expires_at - now - ROUNDING_SECONDS)), 0xFFFF_FFFF)
 
 
 def qos(durable: bool) -> int:
-    """Of a message that another protocol brought."""
+    """Returns the QoS of a message that another protocol brought."""
     return 1 if durable else 0
 
 
@@ -139,8 +139,8 @@ ENVELOPE: Final = (
 
 
 def built_properties(message: Message, is_queue: bool) -> bytes:
-    """The properties of a message that came from another protocol, without its expiry. `is_queue`:
-    its reply address is the name of a queue."""
+    """Builds the properties of a message that came from another protocol, without its expiry.
+    `is_queue`: its reply address is the name of a queue."""
     return encode_property_bytes(property_set(message, is_queue))
 
 
@@ -156,7 +156,7 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
             continue
         written, note = _property(rule, value, headers, is_queue)
         size = len(written if isinstance(written, bytes) else written.encode())
-        if size > wire.MAX_LENGTH:
+        if size > wire.MAX_FIELD_BYTES:
             too_long.append(_carried(rule, value))
             continue
         found[rule.place] = written
@@ -172,7 +172,8 @@ def property_set(message: Message, is_queue: bool) -> PropertySet:
 
 
 def _text_flag(said: Properties, headers: list[Pair], body: bytes, notes: list[Note]) -> int | None:
-    """Taken off the headers. A body that is no text is not said to be one [MQTT-3.3.2-4]."""
+    """Returns the payload format indicator, and takes it off the headers where it is there. A body
+    that is no text is not said to be one [MQTT-3.3.2-4]."""
     for place, (name, value) in enumerate(headers):
         if name != TEXT_FLAG or not isinstance(value, int) or value not in (0, 1):
             continue
@@ -198,7 +199,7 @@ def is_text(body: bytes) -> bool:
 def _property(
     rule: Writing, value: Any, headers: list[Pair], is_queue: bool
 ) -> tuple[str | bytes, Note | None]:
-    """What is written, and what has to be noted of it."""
+    """Returns the value to write, and the note that goes with it."""
     if rule.field == "reply_to":
         is_told = any(name == REPLY_ADDRESS for name, _ in headers)
         topic = _response_topic(value, headers, is_queue)
@@ -262,7 +263,7 @@ def _entries(message: Message, said: Properties, headers: list[Pair]) -> list[En
 
 
 def _spelled(time: datetime, headers: list[Pair]) -> str | None:
-    """The time as an MQTT publisher wrote it; taken off the headers."""
+    """Takes the time as an MQTT publisher wrote it off the headers."""
     for place, (name, value) in enumerate(headers):
         if name == CREATED and isinstance(value, str) and "\0" not in value:
             try:
@@ -286,7 +287,8 @@ def _order(headers: list[Pair]) -> list[str] | None:
 
 
 def _ordered(entries: list[Entry], order: list[str]) -> list[Entry]:
-    """Those of a name stay in their order; what the list does not know comes last."""
+    """Puts user properties into the listed order. Properties of one name stay in their order, and
+    those that the list does not know come last."""
     by_name: dict[str, list[Entry]] = {}
     for entry in reversed(entries):
         by_name.setdefault(entry.name, []).append(entry)
@@ -296,8 +298,8 @@ def _ordered(entries: list[Entry], order: list[str]) -> list[Entry]:
 
 
 def _user(entries: list[Entry], notes: list[Note]) -> list[tuple[str, str]]:
-    """The user properties; adds to the notes. A publisher's own property that is named as the notes
-    are keeps its name where there are none."""
+    """Returns the user properties, and adds to the notes. A publisher's own property that is named
+    as the notes are keeps its name where there are no notes."""
     own = [str(entry.value) for entry in entries if entry.name == TYPES]
     if own and not notes and read_notes("".join(own)) is None:
         user, added = _written(entries, (PUBLISHER,))
@@ -321,7 +323,7 @@ def _written(
         note: Note = {} if kind is None else {"type": kind}
         if name in gateway_names:
             note["was"], name = name, f"{name}-header"
-        elif "\0" in name or len(name.encode()) > wire.MAX_LENGTH:
+        elif "\0" in name or len(name.encode()) > wire.MAX_FIELD_BYTES:
             note["was"], name = name, _holdable(name)
         parts = _parts(name, text)
         nth = counts.get(name, 0)
@@ -339,9 +341,9 @@ def _written(
 
 
 def _holdable(name: str) -> str:
-    """As much of a name as MQTT can write."""
+    """Cuts a name down to as much as MQTT can write."""
     name = name.replace("\0", "\ufffd")
-    return name.encode()[: wire.MAX_LENGTH].decode(errors="ignore")
+    return name.encode()[: wire.MAX_FIELD_BYTES].decode(errors="ignore")
 
 
 def _looks_like_field(name: str, text: str, nth: int) -> bool:
@@ -350,12 +352,12 @@ def _looks_like_field(name: str, text: str, nth: int) -> bool:
 
 
 def _parts(name: str, text: str) -> list[tuple[str, str]]:
-    """What is too long for one user property is written as several of that name."""
-    if len(text) <= wire.MAX_LENGTH // 4:
+    """Cuts a value that is too long for one user property into several of the same name."""
+    if len(text) <= wire.MAX_FIELD_BYTES // 4:
         return [(name, text)]
     raw, parts = text.encode(), []
-    while len(raw) > wire.MAX_LENGTH:
-        part = raw[: wire.MAX_LENGTH].decode(errors="ignore")
+    while len(raw) > wire.MAX_FIELD_BYTES:
+        part = raw[: wire.MAX_FIELD_BYTES].decode(errors="ignore")
         parts.append((name, part))
         raw = raw[len(part.encode()) :]
     return [*parts, (name, raw.decode())]

@@ -1,10 +1,10 @@
-"""What is kept of a PUBLISH's properties, and what the gateway itself must know of them.
+"""Reads a PUBLISH's properties: which bytes are kept, and which facts the gateway itself must know.
 
-What becomes of each for other protocols is told in `to_canonical` and `from_canonical`. `native` of
-a message is what its publisher wrote as properties, without those that belong to one hop: the topic
-alias, and the expiry, which is counted down and so written anew. QoS 2 and retain are a byte before
-them, of a value that no property begins with. No socket, no session: the store reads messages back
-with this.
+`to_canonical` and `from_canonical` tell what each property becomes in other protocols. A message's
+`native` holds the properties as its publisher wrote them, without those that belong to one hop: the
+topic alias, and the expiry, which is counted down and so written anew. QoS 2 and retain are a byte
+before them, of a value that no property begins with. No socket and no session is known here: the
+store reads messages back with this.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ __all__ = [
     "written_properties",
 ]
 
-MAX_KEPT: Final = 4096  # property sets kept by their bytes
+MAX_KEPT_SETS: Final = 4096  # property sets are kept by their bytes
 MAX_KEPT_BYTES: Final = 512  # longer ones are read anew each time
 
-FLAGGED: Final = 0x80  # the byte before the properties that says, with one of these:
+FLAGGED: Final = 0x80  # marks the byte before the properties, which has one of these bits:
 QOS_2: Final = 0x02
 RETAIN: Final = 0x04
 
@@ -69,7 +69,7 @@ class Mqtt3Form:
 
 
 class Mqtt5Form:
-    """Implements the core's `Form`."""
+    """Implements the core's `Form` for messages with MQTT 5 properties."""
 
     code = 2
 
@@ -82,7 +82,7 @@ class Mqtt5Form:
             written = written_properties(native)
             known = canonical(decode_property_bytes(written, PacketType.PUBLISH))
             if len(native) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT:
+                if len(self._kept) >= MAX_KEPT_SETS:
                     self._kept.clear()
                 self._kept[native] = known
         return known
@@ -94,19 +94,20 @@ FORMS: Final = (MQTT3, MQTT5)
 
 
 def written_properties(native: bytes) -> bytes:
-    """The properties alone."""
+    """Returns the properties alone, without the byte of flags before them."""
     return native[1:] if native and native[0] >= FLAGGED else native
 
 
 def published_qos(message: Message) -> int:
-    """The QoS that a message was published with; what came durable from elsewhere has 1."""
+    """Returns the QoS that a message was published with; a durable one of another protocol has
+    1."""
     if message.durable and _flags(message) & QOS_2:
         return 2
     return from_canonical.qos(message.durable)
 
 
 def was_retained(message: Message) -> bool:
-    """Whether it was published with the retain flag."""
+    """Tells whether a message was published with the retain flag."""
     return message.retain or bool(_flags(message) & RETAIN)
 
 
@@ -118,13 +119,14 @@ def _flags(message: Message) -> int:
 
 
 def native_of(properties: bytes, qos: int, retain: bool) -> bytes:
-    """What is kept of a PUBLISH beside its topic and payload. Nothing at all of most."""
+    """Returns the bytes to keep of a PUBLISH beside its topic and payload; for most there are
+    none."""
     flags = (QOS_2 if qos == 2 else 0) | (RETAIN if retain else 0)
     return bytes((FLAGGED | flags,)) + properties if flags else properties
 
 
 class PublishFacts(NamedTuple):
-    """What the gateway itself must know of a PUBLISH's properties."""
+    """The facts about a PUBLISH's properties that the gateway itself must know."""
 
     native: bytes
     alias: int | None = None
@@ -139,7 +141,7 @@ NO_FACTS: Final = PublishFacts(b"")
 
 
 class FactCache:
-    """Facts by the bytes that say them: publishers repeat themselves. Bounded."""
+    """Keeps facts by the bytes that say them, as publishers repeat themselves. Bounded."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, PublishFacts] = {}
@@ -149,7 +151,7 @@ class FactCache:
         if facts is None:
             facts = read_facts(raw)
             if len(raw) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT:
+                if len(self._kept) >= MAX_KEPT_SETS:
                     self._kept.clear()
                 self._kept[raw] = facts
         return facts
@@ -159,7 +161,8 @@ FACTS: Final = FactCache()
 
 
 def read_facts(raw: bytes) -> PublishFacts:
-    """Of the properties of a PUBLISH as a client wrote them, without their length."""
+    """Reads the facts out of a PUBLISH's properties as a client wrote them, without their length.
+    Raises MqttError."""
     if not raw:
         return NO_FACTS
     found = decode_property_bytes(raw, PacketType.PUBLISH)
@@ -190,7 +193,7 @@ def check_response_topic(topic: str | None) -> None:
 
 
 def is_text(payload: bytes) -> bool:
-    """Whether it is the UTF-8 that its format indicator says it is."""
+    """Tells whether a payload is the UTF-8 that its format indicator promises."""
     try:
         payload.decode()
     except UnicodeDecodeError:
@@ -199,7 +202,7 @@ def is_text(payload: bytes) -> bool:
 
 
 def without_hop_properties(raw: bytes) -> bytes:
-    """Those that travel on, byte for byte and in their order."""
+    """Returns the properties that travel on, byte for byte and in their order."""
     reader, kept = Reader(raw), []
     while reader.left:
         start = reader.position

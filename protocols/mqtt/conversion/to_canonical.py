@@ -1,7 +1,8 @@
-"""What a PUBLISH's properties become in the canonical message: the rules, as a table.
+"""Turns the properties of a PUBLISH into the canonical message's: the rules are a table.
 
-Read when the first consumer of another protocol, the database or a headers exchange asks, and kept
-by the properties' bytes. `from_canonical` is the way back. Knows no socket and no session.
+Properties are read when the first consumer of another protocol, the database or a headers exchange
+asks, and are kept by their bytes. `from_canonical` is the way back. No socket and no session is
+known here.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from queue_core.message.typed_text import identifier, restored, text_of, time_of
 
 QUEUE_PREFIX: Final = "$queue/"
 TOPIC_SCHEME: Final = "topic://"
-ORDER: Final = "x-user-property-order"  # names, where the order is not the one that we would write
+ORDER: Final = "x-user-property-order"  # lists names, where our own order would be another
 
 
 def correlation(data: bytes) -> type_of_id:
-    """Text where it is text, which is what the others can compare. A counter may look like UTF-8,
-    too, but has control characters in it."""
+    """Returns correlation data as text where it is text, which other protocols can compare. A
+    counter may look like UTF-8, too, but has control characters in it."""
     text = _decoded(data)
     return data if text is None or _CONTROL.search(text) else identifier(text)
 
@@ -53,14 +54,14 @@ def _decoded(data: bytes) -> str | None:
 
 
 def reply_address(topic: str) -> str:
-    """A queue's name for a queue topic, else the topic in dot form: either is a routing key that
-    leads there from the default exchange."""
+    """Returns the routing key that leads to a response topic from the default exchange: a queue's
+    name for a queue topic, else the topic in dot form."""
     name = topic.removeprefix(QUEUE_PREFIX)
     return name if name != topic and "/" not in name else dotted(topic)
 
 
 def needs_address(topic: str) -> bool:
-    """Whether the key of a response topic could be read as something else."""
+    """Tells whether the key of a response topic could be read as something else."""
     return topic.startswith(QUEUE_PREFIX) or "." in topic
 
 
@@ -120,7 +121,7 @@ UNTYPED: Final[Note] = {}
 
 
 def canonical(found: PropertySet) -> Properties:
-    """What a PUBLISH's properties say, in no protocol's terms."""
+    """Reads a PUBLISH's properties into canonical ones, which are in no protocol's terms."""
     if found is NO_PROPERTIES:
         return NOTHING_SAID
     said = UserProperties(found.user)
@@ -146,7 +147,8 @@ def canonical(found: PropertySet) -> Properties:
 
 
 def _left_open(notes: Sequence[Note]) -> list[Pair]:
-    """Nobody said that the payload is text, although the content type does."""
+    """Returns the header that says that the publisher left it open whether the payload is text,
+    where the content type says that it is."""
     is_known = any(note.get("field") == TEXT_FLAG for note in notes)
     return [] if is_known else [(TEXT_FLAG, False)]
 
@@ -160,7 +162,7 @@ def _whole_address(topic: str, key: str, headers: list[Pair], notes: Sequence[No
 
 
 def _apply_field_notes(found: PropertySet, values: dict[str, Any], notes: Sequence[Note]) -> None:
-    """What notes say of the properties that are no user properties."""
+    """Applies the notes about properties that are no user properties."""
     data = found.correlation_data
     for note in notes:
         field, was = note.get("field"), note.get("was")
@@ -176,7 +178,7 @@ def _apply_field_notes(found: PropertySet, values: dict[str, Any], notes: Sequen
 
 
 class UserProperties:
-    """What user properties say: fields of their own, and headers."""
+    """Reads user properties: some are canonical fields of their own, the rest are headers."""
 
     def __init__(self, user: Sequence[tuple[str, str]]) -> None:
         self.values: dict[str, Any] = {}
@@ -195,7 +197,7 @@ class UserProperties:
         for place, (name, text) in enumerate(user):
             if name == PUBLISHER or (name == TYPES and self.notes is not None):
                 continue
-            if skipped:  # a part of the one before
+            if skipped:  # this is a part of the value before it
                 skipped -= 1
                 continue
             note = at.get(place, UNTYPED)
@@ -210,7 +212,7 @@ class UserProperties:
             self.headers.append((ORDER, order))
 
     def _take(self, name: str, text: str, note: Note, is_known: bool) -> int:
-        """Where we would write it."""
+        """Reads one user property, and returns the rank at which our own writer would put it."""
         field = note.get("field")
         if isinstance(field, str) and field in CARRIED:
             self.values[field] = _identified_or(field, _restored(text, note), note)
@@ -228,7 +230,8 @@ class UserProperties:
         return HEADER_RANK
 
 
-CARRIED: Final = {  # what was too long for its property -> the user property, in parts
+# Canonical fields that may be too long for their property: the user property has them, in parts.
+CARRIED: Final = {
     "content_type": "x-content-type",
     "reply_to": "x-reply-to",
     "correlation_id": "x-correlation-id",
@@ -248,7 +251,8 @@ def _by_place(user: Sequence[tuple[str, str]], notes: Sequence[Note]) -> dict[in
 
 
 def _parts(user: Sequence[tuple[str, str]], place: int, note: Note) -> list[str]:
-    """As many as the note says, and no further than the name goes on."""
+    """Collects the parts of a value: as many as the note says, and no further than the name goes
+    on."""
     count = note["parts"]
     parts: list[str] = []
     if not isinstance(count, int):
@@ -285,11 +289,11 @@ def _restored(text: str, note: Note) -> Value:
     try:
         return restored(text, note.get("type"))
     except ValueError:
-        return text  # it was changed on the way
+        return text  # the text was changed on the way
 
 
 def user_priority(user: Sequence[tuple[str, str]]) -> int | None:
-    """The priority that user properties ask for."""
+    """Returns the priority that user properties ask for; None: they ask for none."""
     for name, text in user:
         if name == "priority":
             if any(other == TYPES for other, _ in user):

@@ -1,4 +1,4 @@
-"""How a message is to be written for one subscriber: what its subscriptions ask for, together."""
+"""Plans how a message is written for one subscriber: what its subscriptions ask for, together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETAINED: Final = "retained"  # in a subscription's extra: sent because it was r
 
 
 class Plan(NamedTuple):
-    """How a message is to be written for this subscriber."""
+    """The way in which a message is written for one subscriber."""
 
     qos: int
     retain: bool = False
@@ -25,9 +25,9 @@ class Plan(NamedTuple):
 
 
 def plan_of(message: Message, options: Sequence[Subscription], client_id: str) -> Plan | None:
-    """What the subscriptions that matched ask for, together: the highest QoS of them, and the
-    identifiers of all [MQTT-3.3.4-2] [MQTT-3.3.4-3]. None: it is the client's own, and all of them
-    are no-local [MQTT-3.8.3-3]. A message without options was put into the queue by its name."""
+    """Joins the wishes of the subscriptions that matched: their highest QoS, and the identifiers of
+    all [MQTT-3.3.4-2] [MQTT-3.3.4-3]. None: the message is the client's own, and all of them are
+    no-local [MQTT-3.8.3-3]. A message without options was put into the queue by its name."""
     if not options:
         return Plan(published_qos(message))
     qos, retain, identifiers, is_wanted = 0, False, [], False

@@ -1,8 +1,8 @@
 """PUBLISH as it is sent: written once for each (version, QoS, flags) and shared by all subscribers.
 
 Frames lie in `message.encoded`, so a fan-out to a thousand subscribers encodes once; a packet
-identifier is put between two shared halves. What differs from subscriber to subscriber (aliases,
-subscription identifiers, an expiry that is counted down) is written for each.
+identifier is put between two shared halves. Parts that differ from subscriber to subscriber
+(aliases, subscription identifiers, an expiry that is counted down) are written for each.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from queue_core.message.message import Message
 PUBLISH: Final = 0x30
 DUP: Final = 0x08
 RETAIN: Final = 0x01
-MAX_TOPICS_KEPT: Final = 10_000
-MAX_TOPIC_KEPT: Final = 256  # characters
+MAX_KEPT_TOPICS: Final = 10_000
+MAX_KEPT_TOPIC_CHARACTERS: Final = 256
 
 # Keys in `message.encoded`, which other adapters use too: none of theirs is such a number.
 KEYS_V3: Final = (0x4D51_0300, 0x4D51_0301, 0x4D51_0302)  # by QoS
@@ -38,23 +38,24 @@ class Halves(NamedTuple):
 
 
 def topic_octets(topic: str) -> bytes:
-    """The topic with its length before it."""
+    """Returns the topic with its length before it."""
     octets = _topics.get(topic)
     if octets is None:
         octets = wire.text(topic)
-        if len(topic) <= MAX_TOPIC_KEPT:
-            if len(_topics) >= MAX_TOPICS_KEPT:
+        if len(topic) <= MAX_KEPT_TOPIC_CHARACTERS:
+            if len(_topics) >= MAX_KEPT_TOPICS:
                 _topics.clear()
             _topics[topic] = octets
     return octets
 
 
-# What has a reply address is written by itself, so none of these is asked whether it is a queue.
+# Messages with a reply address are written one by one: no writing here is asked for a queue.
 WRITINGS: Final = Writings(lambda message: built_properties(message, False))
 
 
 def shared_octets(message: Message) -> bytes | None:
-    """The properties of a message as MQTT 5 writes them, if all that say the same have the same."""
+    """Returns the properties of a message as MQTT 5 writes them, if messages that say the same
+    share them; else None."""
     form = message.form
     if form is MQTT5:
         return written_properties(message.native)
@@ -64,8 +65,8 @@ def shared_octets(message: Message) -> bytes | None:
 
 
 def property_octets(message: Message, queues: Container[str] = ()) -> bytes:
-    """The properties of a message as MQTT 5 writes them, without length, expiry and whatever
-    belongs to one subscriber. `queues`: those there are, where a reply address may name one."""
+    """Returns the properties of a message as MQTT 5 writes them, without length, expiry and the
+    properties of one subscriber. `queues`: those there are, where a reply address may name one."""
     shared = shared_octets(message)
     if shared is not None:
         return shared
@@ -81,7 +82,7 @@ def property_octets(message: Message, queues: Container[str] = ()) -> bytes:
 
 
 def frame_0(message: Message, is_5: bool, queues: Container[str] = ()) -> bytes:
-    """QoS 0, no flags: all subscribers of a version share these bytes."""
+    """Returns a QoS 0 PUBLISH without flags: all subscribers of a version share these bytes."""
     front, back = _halves(message, is_5, PUBLISH, 0, queues)
     frame = front + back
     encoded = message.encoded
@@ -92,7 +93,7 @@ def frame_0(message: Message, is_5: bool, queues: Container[str] = ()) -> bytes:
 
 
 def halves(message: Message, is_5: bool, qos: int, queues: Container[str] = ()) -> Halves:
-    """QoS 1 or 2, no flags."""
+    """Returns the halves of a QoS 1 or 2 PUBLISH without flags."""
     made = _halves(message, is_5, PUBLISH | qos << 1, 2, queues)
     encoded = message.encoded
     if encoded is None:
@@ -114,7 +115,8 @@ def _halves(message: Message, is_5: bool, head: int, gap: int, queues: Container
 
 
 def special_halves(message: Message, head: int, topic: bytes, properties: bytes | None) -> Halves:
-    """With flags, topic and properties of one subscriber; properties None: 3.x."""
+    """Returns the halves of a PUBLISH with flags, topic and properties of one subscriber;
+    properties None: 3.x."""
     back = message.body
     if properties is not None:
         back = wire.varint(len(properties)) + properties + back
@@ -123,7 +125,7 @@ def special_halves(message: Message, head: int, topic: bytes, properties: bytes 
 
 
 def expiry_octets(message: Message, now: float) -> bytes:
-    """What is left of the message's life, in whole seconds [MQTT-3.3.2-6]."""
+    """Returns the property with the rest of the message's life, in whole seconds [MQTT-3.3.2-6]."""
     if message.expires_at is None:
         return b""
     return b"\x02" + seconds_left(message.expires_at, now).to_bytes(4, "big")

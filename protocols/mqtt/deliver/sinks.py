@@ -27,7 +27,8 @@ QueuePlace = tuple[int, int]  # queue id and offset
 
 
 class StoredSink:
-    """Of the queue that a session keeps while its client is away. Also the owner of its flights."""
+    """The sink of the queue that a session keeps while its client is away, and the owner of its
+    flights."""
 
     __slots__ = (
         "_credit",
@@ -50,22 +51,23 @@ class StoredSink:
         self._deliverer = deliverer
         self._rights = rights
         self._credit = credit
-        self._left: set[int] = set()  # identifiers of an earlier connection, to be released
+        self._left: set[int] = set()  # identifiers of an earlier connection that await PUBCOMP
         self._session = session
-        self.line: list[Flight] = []  # not sent, because one before it is not recorded yet
+        self.line: list[Flight] = []  # flights behind one that is not recorded yet
         self._unrecorded: set[Flight] = set()
-        self._resumed: dict[QueuePlace, int] = {}  # sent before, on an earlier connection
+        self._resumed: dict[QueuePlace, int] = {}  # identifiers of an earlier connection
 
     def doubt(self) -> None:
-        """What waits may be what the client may not read any more."""
+        """Has all messages that wait checked again: the client may not be allowed to read them any
+        more."""
         if self._session.stored is not None:
             self._rights.doubt(self._session.stored)
 
     def resume(self) -> None:
-        """What an earlier connection left in flight: its packet identifiers are taken up again
+        """Takes up the packet identifiers that an earlier connection left in flight
         [MQTT-4.4.0-1]."""
         outbound, session = self._deliverer.outbound, self._session
-        # in the order of the PUBRECs [MQTT-4.6.0-4]
+        # PUBRELs leave in the order of the PUBRECs [MQTT-4.6.0-4].
         for (is_outgoing, packet_id), packet in list(session.packets.items()):
             if not is_outgoing:
                 continue
@@ -85,7 +87,7 @@ class StoredSink:
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self._deliver(delivery)
-        self._deliverer.settle()  # what was too large for this client
+        self._deliverer.settle()  # settles messages that were too large for this client
 
     def _deliver(self, delivery: Delivery) -> None:
         deliverer, message = self._deliverer, delivery.message
@@ -130,8 +132,8 @@ class StoredSink:
             deliverer.send(flight)
 
     def _withhold(self, delivery: Delivery, qos: int) -> None:
-        """The client may not read it any more. If it has it already, with QoS 2, it keeps its
-        identifier until PUBREL."""
+        """Drops a message that the client may not read any more. If the client has it already, with
+        QoS 2, its identifier stays taken until PUBREL."""
         deliverer = self._deliverer
         deliverer.drop_forbidden(delivery.message)
         place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
@@ -146,7 +148,8 @@ class StoredSink:
         self.on_received(flight, ReasonCode.SUCCESS)
 
     def on_recorded(self, flight: Flight) -> None:
-        """Sent in the order of the queue, also those that waited for nothing themselves."""
+        """Sends flights in the order of the queue, also those behind this one that waited for
+        nothing themselves."""
         self._unrecorded.discard(flight)
         delivery = flight.delivery
         if delivery is not None and flight.state is Sent.AWAITS_PUBREC:
@@ -159,11 +162,11 @@ class StoredSink:
         raise TypeError("a stored queue delivers what can be settled")
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The session ended, and its queue with it."""
+        """Hears that the session ended, and its queue with it."""
         self._deliverer.on_cancel(consumer, reason)
 
     def on_launch(self, flight: Flight) -> None:
-        """Never: what is in this queue is this client's own."""
+        """Is never called: messages in this queue are the client's own, and await no claim."""
 
     # --- how flights end
 
@@ -186,7 +189,7 @@ class StoredSink:
         self._end_packet(flight)
 
     def on_expired(self, flight: Flight) -> None:
-        """Its queue deals with it as with any that expires."""
+        """Gives the message back: its queue deals with it as with any that expires."""
         delivery, flight.delivery = flight.delivery, None
         self._deliverer.outbound.reserved.pop(flight.packet_id, None)
         self._end_packet(flight)
@@ -195,8 +198,8 @@ class StoredSink:
             give_back(delivery)
 
     def _end_packet(self, flight: Flight) -> None:
-        """Of those that were written down, the end is, too; until it is, nothing else is sent
-        under that identifier, or a restart would take the one for the other."""
+        """Writes down the end of a flight that was written down itself. Until that is committed,
+        nothing else is sent under its identifier, or a restart would take the one for the other."""
         flight.state = Sent.OVER
         packets = self._session.packets
         if packets and (True, flight.packet_id) in packets:
@@ -208,7 +211,7 @@ class StoredSink:
             self._credit.grant(1)
 
     def leave(self, flights: list[Flight]) -> None:
-        """The connection ended: what was sent is known to the next one as sent."""
+        """Leaves to the next connection which messages were sent on this one, which has ended."""
         for flight in flights:
             delivery = flight.delivery
             if flight.owner is self and delivery is not None:
@@ -217,9 +220,9 @@ class StoredSink:
 
 
 class SharedSink:
-    """Of a queue that the members of a group compete on. A QoS 2 message becomes its member's own
-    before it is sent: it is completed with that member when it comes back, or discarded with its
-    session, and goes to nobody else [MQTT-4.8.2-4] [MQTT-4.8.2-5]."""
+    """The sink of a queue that the members of a group compete on. A QoS 2 message becomes its
+    member's own before it is sent: it is completed with that member when it comes back, or
+    discarded with its session, and goes to nobody else [MQTT-4.8.2-4] [MQTT-4.8.2-5]."""
 
     __slots__ = ("_address", "_deliverer", "_session")
 
@@ -253,7 +256,7 @@ class SharedSink:
         raise TypeError("a shared queue delivers what can be settled")
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The group has nobody left, or got a queue of another kind."""
+        """Hears that the group has nobody left, or got a queue of another kind."""
         self._deliverer.on_cancel(consumer, reason)
 
     # --- QoS 2: out of the group's queue first
@@ -274,11 +277,12 @@ class SharedSink:
             self.on_recorded(flight)
         else:
             self._deliverer.commit_first(flight)
-        # In the same commit. Last, because the credit that it gives back may bring the next one.
+        # Settled in the same commit; last, because the credit given back may bring the next one.
         session.vhost.settle((delivery,), ACCEPTED)
 
     def on_recorded(self, flight: Flight) -> None:
-        """It has left the group's queue. From here on it is as any message of a clean session."""
+        """Sends a message that has left the group's queue. From here on it is as any message of a
+        clean session."""
         del self._deliverer.outbound.in_flight[flight.packet_id]
         flight.owner = self._deliverer
         flight.state = Sent.AWAITS_PUBREC
@@ -287,7 +291,7 @@ class SharedSink:
     # --- QoS 1
 
     def on_received(self, flight: Flight, reason: int) -> None:
-        """Never: QoS 2 is the client's own by then."""
+        """Is never called: a QoS 2 message is the client's own by then."""
 
     def on_ended(self, flight: Flight, reason: int) -> None:
         delivery, flight.delivery = flight.delivery, None

@@ -1,4 +1,4 @@
-"""CONNECT to CONNACK: who it is, which session it gets, and what both sides agree on."""
+"""CONNECT to CONNACK: who the client is, which session it gets, and what both sides agree on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from queue_core.sessions.session import Session
     from queue_core.vhost import Vhost
 
-RESPONSES: Final = "responses/"  # a client's own response topics begin with it and its id
+RESPONSE_PREFIX: Final = "responses/"  # the client's name follows, in its own response topics
 
 
 class Refused(Exception):
@@ -46,7 +46,7 @@ class Refused(Exception):
     def __init__(self, reason: ReasonCode, text: str, *, is_said: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
-        self.is_said = is_said  # the log has it already
+        self.is_said = is_said  # the log has the reason already
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Opening:
     them."""
 
     def __init__(self, context: Context, connect: Connect, peer: Peer) -> None:
-        """Raises Refused."""
+        """Gives a client without a name one. Raises Refused."""
         self._context = context
         self._connect = connect
         self._client_id = connect.client_id or _assigned(connect)
@@ -77,7 +77,7 @@ class Opening:
         )
 
     async def begin(self) -> Accepted | Auth:
-        """Raises Refused."""
+        """Takes CONNECT: lets the client in, or asks for an AUTH. Raises Refused."""
         connect = self._connect
         with _refusing():
             self._vhost, username = await place_of(self._context, connect.username)
@@ -89,7 +89,7 @@ class Opening:
             )
 
     async def go_on(self, packet: Auth) -> Accepted | Auth:
-        """Raises Refused [MQTT-4.12.0-4]."""
+        """Takes the client's AUTH [MQTT-4.12.0-4]. Raises Refused."""
         assert self.by_method is not None
         with _refusing():
             return await self._go_on(await self.by_method.go_on(packet))
@@ -109,7 +109,7 @@ class Opening:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Whatever is wrong with it, CONNECT is refused."""
+    """Turns whatever goes wrong into a refusal of CONNECT."""
     try:
         yield
     except MqttError as error:
@@ -122,8 +122,8 @@ def _refusing() -> Iterator[None]:
 
 
 def _assigned(connect: Connect) -> str:
-    """A name for a client that has none [MQTT-3.1.3-6]. 3.1 has no such thing, and 3.1.1 only for
-    sessions that end with their connection [MQTT-3.1.3-8]."""
+    """Makes a name for a client that has none [MQTT-3.1.3-6]. 3.1 has no such thing, and 3.1.1 only
+    for sessions that end with their connection [MQTT-3.1.3-8]."""
     if connect.version is Version.V31 or (
         connect.version is Version.V311 and not connect.clean_start
     ):
@@ -198,25 +198,26 @@ class _Owner:
     `check_attached`."""
 
     def on_takeover(self) -> None:
-        """See `check_attached`."""
+        """Does nothing: see `check_attached`."""
 
     def on_shared_changed(self) -> None:
-        """The client looks for itself when it starts."""
+        """Does nothing: the client looks for itself when it starts."""
 
     def on_ended(self, reason: CoreError) -> None:
-        """See `check_attached`."""
+        """Does nothing: see `check_attached`."""
 
 
 def _expiry(connect: Connect, most: float | None) -> float | None:
-    """Seconds that the session outlives its connection; None: for ever. In 3.x a session that is
-    not clean stays."""
+    """Returns the seconds that the session outlives its connection; None: for ever. In 3.x a
+    session that is not clean stays."""
     if connect.version is Version.V5:
         return lifetime_of(connect.properties.session_expiry or 0, most)
     return lifetime_of(0 if connect.clean_start else NEVER_EXPIRES, most)
 
 
 def _keep_alive(connect: Connect, most: int) -> int:
-    """Seconds. 3.x cannot be told of another one than it asked for, so that one holds."""
+    """Returns the keep alive in seconds. 3.x cannot be told of another one than it asked for, so
+    that one holds."""
     if not most or connect.version is not Version.V5:
         return connect.keep_alive
     return min(connect.keep_alive or most, most)
@@ -249,7 +250,7 @@ async def _set_will(
 
 
 def _published_properties(said: PropertySet) -> bytes:
-    """The properties of a will as a PUBLISH has them: without the delay."""
+    """Returns the properties of a will as a PUBLISH has them: without the delay."""
     return encode_property_bytes(
         PropertySet(
             payload_format=said.payload_format,
@@ -270,7 +271,7 @@ def _answer(
     keep_alive: int,
     proof: bytes,
 ) -> PropertySet:
-    """What CONNACK says beside the reason; 3.x leaves it out."""
+    """Returns what CONNACK says beside the reason; 3.x leaves it out."""
     settings, asked = context.settings, connect.properties
     wanted = asked.session_expiry or 0
     granted = NEVER_EXPIRES if expiry is None else int(expiry)
@@ -287,15 +288,15 @@ def _answer(
         identifiers_available=_unless(settings.subscription_identifiers),
         shared_available=_unless(settings.shared_subscriptions),
         server_keep_alive=None if keep_alive == connect.keep_alive else keep_alive,
-        response_information=f"{RESPONSES}{client_id}/" if has_responses else None,
+        response_information=f"{RESPONSE_PREFIX}{client_id}/" if has_responses else None,
         authentication_method=asked.authentication_method,
         authentication_data=proof or None,
     )
 
 
 def _fitting(said: PropertySet, connect: Connect) -> PropertySet:
-    """As much of it as goes into the client's packets [MQTT-3.1.2-24]: the topic for answers may be
-    left out, but not what the client must know. Raises Refused."""
+    """Cuts CONNACK down to the client's packets [MQTT-3.1.2-24]: the topic for answers may be left
+    out, but not what the client must know. Raises Refused."""
     most = connect.properties.maximum_packet_size
     if most is None:
         return said
@@ -310,5 +311,5 @@ def _fitting(said: PropertySet, connect: Connect) -> PropertySet:
 
 
 def _unless(is_available: bool) -> int | None:
-    """What is available is not spoken of: that is what its absence says."""
+    """Returns None for a feature that is available: CONNACK says so by leaving it out."""
     return None if is_available else 0

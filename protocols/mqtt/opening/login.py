@@ -1,8 +1,8 @@
-"""Who a client is: by user name and password, by its certificate, or by an authentication method,
+"""Logs a client in: by user name and password, by its certificate, or by an authentication method,
 in as many AUTH packets as that takes, and again whenever the client likes.
 
-Carries bytes between packets and the shared seam; which packet may come when is judged here only as
-far as AUTH goes. Knows no session.
+Bytes are carried between packets and the core's logins; which packet may come when is judged here
+only as far as AUTH goes. No session is known here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _refusal(reason: ReasonCode, error: AccessRefused) -> MqttError:
 
 
 class ByPassword:
-    """One step: what CONNECT says, or the certificate that the listener has verified."""
+    """Logs in with what CONNECT says, or with the certificate that the listener has verified, in
+    one step."""
 
     def __init__(self, context: Context, connect: Connect, client_id: str, peer: Peer) -> None:
         self._context = context
@@ -39,7 +40,8 @@ class ByPassword:
         self._peer = peer
 
     async def authenticate(self, username: str | None) -> Proven:
-        """`username` is CONNECT's without the virtual host. Raises MqttError."""
+        """Returns who the client is. `username` is CONNECT's without the virtual host. Raises
+        MqttError."""
         auth, peer, connect = self._context.services.auth, self._peer, self._connect
         credentials = Credentials.given(username, connect.password, self._client_id)
         if self._context.settings.certificate_login and EXTERNAL in auth.mechanisms(peer):
@@ -53,17 +55,17 @@ class ByPassword:
 
 
 class ByMethod:
-    """By the method that CONNECT names, for as long as the connection lives."""
+    """Logs in by the method that CONNECT names, for as long as the connection lives."""
 
     def __init__(self, context: Context, method: str, client_id: str, peer: Peer) -> None:
         self._auth = context.services.auth
         self.method = method
         self._client_id = client_id
         self._peer = peer
-        self._login: Login | None = None  # while it is under way
+        self._login: Login | None = None  # a login under way; None: there is none
 
     async def begin(self, data: bytes | None) -> Answer:
-        """What CONNECT brings, or an AUTH that begins again. Raises MqttError."""
+        """Begins with the data of CONNECT, or of an AUTH that begins again. Raises MqttError."""
         if self.method not in self._auth.mechanisms(self._peer):  # [MQTT-4.12.0-1]
             raise MqttError(
                 ReasonCode.BAD_AUTHENTICATION_METHOD,
@@ -73,14 +75,14 @@ class ByMethod:
         return await self._step(login, data)
 
     async def go_on(self, packet: Auth) -> Answer:
-        """The client's answer to a challenge. Raises MqttError."""
+        """Takes the client's answer to a challenge. Raises MqttError."""
         self._check_method(packet, ReasonCode.BAD_AUTHENTICATION_METHOD)
         if packet.reason != ReasonCode.CONTINUE_AUTHENTICATION or self._login is None:
             raise violation("AUTH that answers nothing")  # [MQTT-4.12.0-3]
         return await self._step(self._login, packet.properties.authentication_data)
 
     async def again(self, packet: Auth, known: Identity) -> Auth:
-        """Of a client that is connected: one packet of re-authentication, and our answer to it
+        """Takes one packet of a connected client's re-authentication, and returns our answer to it
         [MQTT-4.12.1-1]. Raises MqttError."""
         # A DISCONNECT has no code for another method (table 3-10), a CONNACK has.
         self._check_method(packet, ReasonCode.PROTOCOL_ERROR)
@@ -97,7 +99,8 @@ class ByMethod:
         return Auth(ReasonCode.SUCCESS, self._properties(answer.data))
 
     def challenge(self, challenge: Challenge) -> Auth:
-        """[MQTT-4.12.0-2], with the method of CONNECT [MQTT-4.12.0-5]."""
+        """Returns the AUTH that carries a challenge [MQTT-4.12.0-2], with the method of CONNECT
+        [MQTT-4.12.0-5]."""
         return Auth(ReasonCode.CONTINUE_AUTHENTICATION, self._properties(challenge.data))
 
     def _properties(self, data: bytes) -> PropertySet:
@@ -122,14 +125,15 @@ class ByMethod:
 
 
 async def place_of(context: Context, username: str | None) -> tuple[str, str | None]:
-    """The virtual host that a user name speaks of, and the name without it: `vhost:user`, up to the
-    last colon, where there is such a virtual host. All else is a user of the default one."""
+    """Splits a user name into the virtual host that it speaks of and the name without it:
+    `vhost:user`, up to the last colon, where there is such a virtual host. Every other name is a
+    user's of the default one."""
     name, colon, user = (username or "").rpartition(":")
     if colon:
         try:
             await context.services.vhost(name)
         except VhostNotFound:
-            pass  # a user with a colon in its name
+            pass  # a user may have a colon in its name
         else:
             return name, user
     return context.settings.vhost, username

@@ -1,4 +1,5 @@
-"""What people send to an MQTT port that is no MQTT, or no good one, known by its first bytes."""
+"""Recognises by their first bytes what people send to an MQTT port that is no MQTT, or no good
+one."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ _MISTAKES: Final = (
 
 
 def mistake(start: bytes) -> str | None:
-    """What a connection that begins so was meant for; None: it may be MQTT, spoken well or not."""
+    """Names what a connection that begins so was meant for; None: it may be MQTT, spoken well or
+    not."""
     return next((words for prefix, words in _MISTAKES if start.startswith(prefix)), None)
 
 
 def named_version(data: bytes, limit: int) -> int:
-    """The version that a CONNECT names, however bad it is; 0: it is none, or names none."""
+    """Returns the version that a CONNECT names, however bad it is; 0: it is none, or names none."""
     try:
         frame = split(data, 0, limit)
     except MqttError:

@@ -23,15 +23,13 @@ from queue_core.errors import CoreError
 
 PUBACK: Final = 0x40
 PUBREC: Final = 0x50
-PUBCOMP: Final = b"\x70\x02"  # and the packet identifier
-
-
-MOST_IN_LINE: Final = 65_535  # answers, as many as there are packet identifiers
-NOTHING_LEFT: Final[set[int]] = set()  # shared by all who left nothing: nothing is ever added
+PUBCOMP_HEAD: Final = b"\x70\x02"  # the packet identifier follows
+MOST_ANSWERS: Final = 65_535  # in line: as many as there are packet identifiers
+NOTHING_LEFT: Final[set[int]] = set()  # shared by clients that left nothing; never added to
 
 
 class Received(IntEnum):
-    """Where a QoS 2 message from the client stands; what is kept of it in the packet journal."""
+    """The step at which a QoS 2 message from the client stands; the packet journal keeps it."""
 
     PUBLISHED = 1  # on its way to the store
     RECEIVED = 2  # committed: PUBREC was or will be sent
@@ -39,7 +37,8 @@ class Received(IntEnum):
 
 
 class Inbound:
-    """Implements the core's `Publisher` for what this client publishes."""
+    """Answers a client's publishes in order, each once it is committed. Implements the core's
+    `Publisher`."""
 
     __slots__ = (
         "_doubled",
@@ -74,36 +73,38 @@ class Inbound:
         # PUBACK and PUBREC in the order in which they leave; a deque takes ten times the memory of
         # an empty list
         self.answers: list[bytes] = []
-        self._ready = bytearray()  # of each whether it may leave: 0 until its message is committed
+        self._ready = bytearray()  # a byte for each answer: 0 until its message is committed
         self._first = 0  # the token of the first answer in line
         self.open: dict[int, Received] = received or {}
-        self._doubled = 0  # answers in line of messages that are open, too
-        self._left = set(received) if received else NOTHING_LEFT  # by an earlier connection
-        self._forget = forget  # an identifier that is free again, although it was written down
-        self.refuse = refuse  # how 3.x, which has no word for it, hears of a refusal
+        self._doubled = 0  # answers in line whose messages are open, too
+        self._left = set(received) if received else NOTHING_LEFT  # open since before
+        self._forget = forget  # frees an identifier that was written down
+        self.refuse = refuse  # tells 3.x, which has no word for it, of a refusal
 
     def has_room(self) -> bool:
-        """One more QoS 1 or 2 message may come now. 3.x knows no maximum."""
+        """Tells whether one more QoS 1 or 2 message may come now. 3.x knows no maximum."""
         return self._version < 5 or self._count() < self._maximum
 
     def _count(self) -> int:
-        """Messages of this connection that are open."""
+        """Counts the messages of this connection that are open."""
         return len(self.answers) - self._doubled + len(self.open) - len(self._left)
 
     def room(self, most: int) -> int:
-        """How many of so many more may come now."""
+        """Tells how many of so many more messages may come now."""
         if self._version < 5:
             return most
         return min(most, self._maximum - self._count())
 
     @property
     def is_long(self) -> bool:
-        """More answers wait than a client can have asked for, by the rules: 3.x has no maximum, and
-        repetitions count in no version. It is not read until they have left."""
-        return len(self.answers) > MOST_IN_LINE
+        """Tells whether more answers wait than a client can have asked for, by the rules: 3.x has
+        no maximum, and repetitions count in no version. Such a client is not read until they have
+        left."""
+        return len(self.answers) > MOST_ANSWERS
 
     def check_room(self) -> None:
-        """[MQTT-3.3.4-7]"""
+        """Raises MqttError where more messages are open than the receive maximum allows
+        [MQTT-3.3.4-7]."""
         if not self.has_room():
             raise MqttError(
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
@@ -114,11 +115,12 @@ class Inbound:
 
     @property
     def next_token(self) -> int:
-        """The one that the next message which is answered gets."""
+        """The token of the next message that is answered."""
         return self._first + len(self.answers)
 
     def expect(self, qos: int, packet_id: int) -> None:
-        """A message is on its way to the store, with `next_token`."""
+        """Puts the answer of a message in line that is on its way to the store, with
+        `next_token`."""
         if qos == 2:
             self.open[packet_id] = Received.PUBLISHED
             self._doubled += 1
@@ -126,13 +128,13 @@ class Inbound:
         self._ready.append(0)
 
     def expect_run(self, frames: list[bytes]) -> None:
-        """Messages of QoS 1 are on their way to the store, the first with `next_token`: these are
-        their answers."""
+        """Puts the answers of QoS 1 messages in line that are on their way to the store, the first
+        with `next_token`."""
         self.answers += frames
         self._ready += bytes(len(frames))
 
     def answer(self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS) -> None:
-        """A message that waits for nothing: its answer leaves when its turn comes."""
+        """Answers a message that waits for nothing: the answer leaves when its turn comes."""
         if qos == 2 and reason < 0x80:
             self.open[packet_id] = Received.RECEIVED
             self._doubled += bool(self.answers)
@@ -142,14 +144,14 @@ class Inbound:
         self.line_up([self._frame(qos, packet_id, reason, why)])
 
     def repeat(self, packet_id: int) -> None:
-        """A QoS 2 PUBLISH came again. PUBREC was sent, or will be."""
+        """Answers a QoS 2 PUBLISH that came again, unless its PUBREC is still to come."""
         if self.open[packet_id] is not Received.PUBLISHED:
             self._left.discard(packet_id)
             self._doubled += bool(self.answers)
             self.line_up([self._frame(2, packet_id)])
 
     def line_up(self, frames: list[bytes]) -> None:
-        """Answers that wait for nothing but their turn."""
+        """Puts answers in line that wait for nothing but their turn."""
         if self.answers:
             self.answers += frames
             self._ready += b"\1" * len(frames)
@@ -161,7 +163,7 @@ class Inbound:
         self, qos: int, packet_id: int, reason: int = ReasonCode.SUCCESS, why: str | None = None
     ) -> bytes:
         if not reason:
-            # by far the most: 0.2 us against 1.9 us through the encoder
+            # By far the most answers are these: 0.2 us against 1.9 us through the encoder.
             return (b"\x40\x02" if qos == 1 else b"\x50\x02") + packet_id.to_bytes(2, "big")
         kind = PubAck if qos == 1 else PubRec
         return encode(kind(packet_id, reason, self._told(why)), self._version)
@@ -176,7 +178,7 @@ class Inbound:
     def on_committed(self, tokens: list[int]) -> None:
         first, last = tokens[0] - self._first, tokens[-1] - self._first
         if not self.open and last - first == len(tokens) - 1:
-            # QoS 1 in a row, by far the most
+            # By far the most commits are of QoS 1 messages in a row.
             self._ready[first : last + 1] = b"\1" * len(tokens)
         else:
             for token in tokens:
@@ -202,7 +204,7 @@ class Inbound:
             self._send_ready()
 
     def _question(self, token: int) -> tuple[int, int]:
-        """The QoS and packet identifier of a message that waits, as its answer has them."""
+        """Returns the QoS and packet identifier of a message that waits, as its answer has them."""
         frame = self.answers[token - self._first]
         return 1 if frame[0] == PUBACK else 2, int.from_bytes(frame[2:4], "big")
 
@@ -222,8 +224,8 @@ class Inbound:
     # --- the end of a QoS 2 message
 
     def release(self, packet_id: int) -> bool:
-        """PUBREL came. True: its end is to be written down, then `complete` it. False: it was
-        answered here."""
+        """Takes a PUBREL. True: the message's end is to be written down, then `complete` it. False:
+        it was answered here."""
         state = self.open.get(packet_id)
         if state is Received.RECEIVED:
             self.open[packet_id] = Received.RELEASED
@@ -237,12 +239,13 @@ class Inbound:
         return False
 
     def complete(self, packet_id: int) -> None:
-        """Its end is committed [MQTT-4.3.3-11]: the identifier is free again."""
+        """Answers with PUBCOMP, as the message's end is committed [MQTT-4.3.3-11]: its identifier
+        is free again."""
         self.open.pop(packet_id, None)
         self._left.discard(packet_id)
-        self._send(PUBCOMP + packet_id.to_bytes(2, "big"))
+        self._send(PUBCOMP_HEAD + packet_id.to_bytes(2, "big"))
 
 
 def _accepts(frame: bytes) -> bool:
-    """Whether it is a PUBREC after which its message is open."""
+    """Tells whether a frame is a PUBREC after which its message is open."""
     return frame[0] == PUBREC and (len(frame) == 4 or frame[4] < 0x80)

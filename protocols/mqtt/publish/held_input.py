@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from protocols.mqtt.client import Client
 
-MOST_HELD_BYTES: Final = 1 << 20  # that are looked through for acknowledgements, then reading stops
-MOST_LOOKS: Final = 256  # packets, before somebody looks at the time
+MOST_HELD_BYTES: Final = 1 << 20  # are looked through for acknowledgements; then reading stops
+MOST_LOOKED_AT_PACKETS: Final = 256  # before somebody looks at the time
 PUBACK_HEAD: Final = PacketType.PUBACK << 4
-# Not PUBREL: it belongs to what the client publishes.
+# PUBREL does not overtake: it belongs to the messages that the client publishes.
 OVERTAKING: Final = frozenset(
     (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ)
 )
@@ -33,12 +33,12 @@ class HeldInput:
     __slots__ = ("_at", "_data", "_kept", "_kept_from", "packets", "size")
 
     def __init__(self) -> None:
-        self._kept: list[bytes] = []  # looked through, and to be handled later
+        self._kept: list[bytes] = []  # input that was looked through, and is to be handled later
         self._data = b""
-        self._kept_from = 0  # what comes before it in `_data` is in `_kept`, or was handled
-        self._at = 0  # looked through so far
+        self._kept_from = 0  # everything before it in `_data` is in `_kept`, or was handled
+        self._at = 0  # bytes of `_data` that were looked through
         self.size = 0  # bytes that wait
-        self.packets = 0  # whole ones that were looked at
+        self.packets = 0  # whole packets that were looked at
 
     def add(self, data: bytes) -> None:
         self._data = self._data[self._kept_from :] + data
@@ -57,9 +57,9 @@ class HeldInput:
         return not is_late
 
     def _look_through(self, client: Client, version: int, limit: int) -> bool:
-        """Some packets. False: there are no more, or the last is not all here."""
+        """Looks through some packets. False: there are no more, or the last is not all here."""
         data, in_flight = self._data, client.deliverer.outbound.in_flight
-        for _ in range(MOST_LOOKS):
+        for _ in range(MOST_LOOKED_AT_PACKETS):
             start = self._at
             if start < len(data) and data[start] == PUBACK_HEAD:
                 until = take_pubacks(data, start, in_flight)
@@ -85,5 +85,5 @@ class HeldInput:
         self.packets += 1
 
     def rest(self) -> bytes:
-        """Everything that did not overtake, in its order."""
+        """Returns everything that did not overtake, in its order."""
         return b"".join((*self._kept, self._data[self._kept_from :]))

@@ -1,4 +1,4 @@
-"""What a client that has published waits for before more of it is read."""
+"""Finds out what a client that has published waits for before more of it is read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Obstacle(NamedTuple):
 
 
 def obstacle(publishing: Publishing, submitted: int) -> Obstacle | None:
-    """The subscribers, the disk, the workers or the client itself is behind; None: nobody is. The
-    disk holds up nobody who has brought nothing for it since `submitted`."""
+    """Returns whoever is behind: the subscribers, the disk, the workers or the client itself; None:
+    nobody is. The disk holds up no client that has brought nothing for it since `submitted`."""
     writer, lane = publishing.vhost.writer, publishing.lane
     if publishing.pressed:
         pressed = list(publishing.pressed)

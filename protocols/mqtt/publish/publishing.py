@@ -19,7 +19,7 @@ from protocols.mqtt.conversion.properties import (
     native_of,
 )
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.publish.acknowledgements import PUBCOMP, Inbound, Received
+from protocols.mqtt.publish.acknowledgements import PUBCOMP_HEAD, Inbound, Received
 from protocols.mqtt.publish.aliases import IncomingAliases
 from protocols.mqtt.publish.fan_out import WIDE, Lane, RunOfMessages
 from protocols.mqtt.publish.known_topics import KnownTopic
@@ -413,7 +413,7 @@ class Publishing:
             return b""
         del opened[packet_id]
         self.session.forget_packet(False, packet_id)
-        return PUBCOMP + octets
+        return PUBCOMP_HEAD + octets
 
     def enqueue(self, known: KnownTopic, body: bytes, packet_id: int, native: bytes) -> None:
         """Into the queue that a queue topic names."""

@@ -39,7 +39,7 @@ class QueueAddress:
 
 
 def parse_queue_address(topic: str) -> QueueAddress:
-    """Raises InvalidTopic."""
+    """Reads the topic of a queue. Raises InvalidTopic."""
     name, _, rest = topic.removeprefix(QUEUE_PREFIX).partition("/")
     if not name or "+" in name or "#" in name:
         raise InvalidTopic(f"'{topic[:80]}' names no queue; write $queue/<name>")
@@ -49,8 +49,8 @@ def parse_queue_address(topic: str) -> QueueAddress:
 
 
 def key_of(name: str, exchange: str, routing_key: str) -> str:
-    """The key of a message in a queue, with slashes: what stands behind the queue's name where it
-    came through a queue topic, the whole topic where it came another way."""
+    """Returns the key of a message in a queue, with slashes: the part behind the queue's name where
+    the message came through a queue topic, the whole topic where it came another way."""
     if exchange:
         return slashed(routing_key)
     if routing_key.startswith(name + "."):
@@ -59,7 +59,7 @@ def key_of(name: str, exchange: str, routing_key: str) -> str:
 
 
 def source_topic(name: str, exchange: str, routing_key: str) -> str:
-    """Where a message was published, as MQTT would write it."""
+    """Returns the topic to which a message was published, as MQTT would write it."""
     key = key_of(name, exchange, routing_key)
     if exchange:
         return key
@@ -67,12 +67,12 @@ def source_topic(name: str, exchange: str, routing_key: str) -> str:
 
 
 def key_matches(topic_filter: str, key: str) -> bool:
-    """Whether a key is among those that a subscription's filter asks for."""
+    """Tells whether a key is among those that a subscription's filter asks for."""
     return tokens_match(filter_tokens(topic_filter), key)
 
 
 def tokens_match(wanted: Tokens, key: str) -> bool:
-    """The same for a filter that was read before."""
+    """Tells whether a key is among those that a filter asks for which was read before."""
     levels = key.split("/") if key else []
     for i, token in enumerate(wanted):
         if token == "#":
@@ -83,12 +83,13 @@ def tokens_match(wanted: Tokens, key: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Of an offset, which has 19 digits at most: Python reads no numbers of thousands of them."""
+    """Tells whether a text is an offset, which has 19 digits at most: Python reads no numbers of
+    thousands of them."""
     return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def parse_position(text: str) -> Position:
-    """first, last, next, an offset, or a time. Raises InvalidArgument."""
+    """Reads first, last, next, an offset, or a time. Raises InvalidArgument."""
     if text in ("first", "last", "next"):
         return Position(name=text)
     if is_number(text):
@@ -104,7 +105,7 @@ def parse_position(text: str) -> Position:
 
 
 def parse_message_id(text: str, name: str) -> int:
-    """The offset in `queue:offset`. Raises InvalidArgument."""
+    """Reads the offset in `queue:offset`. Raises InvalidArgument."""
     queue, _, offset = text.rpartition(":")
     if queue != name or not is_number(offset):
         raise InvalidArgument(

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from queue_core.message.message import Message
 
 PUBLISH_1: Final = b"\x32"
-MESSAGE_ID: Final = b"\x26" + wire.text("message-id")
-OFFSET: Final = b"\x26" + wire.text("offset")
-SOURCE: Final = b"\x26" + wire.text("x-source-topic")
+MESSAGE_ID_HEAD: Final = b"\x26" + wire.text("message-id")
+OFFSET_HEAD: Final = b"\x26" + wire.text("offset")
+SOURCE_HEAD: Final = b"\x26" + wire.text("x-source-topic")
 NEVER_FAILED: Final = user_octets([("delivery-count", "0")])
-MAX_SOURCES: Final = 1024
-MAX_KEY_KEPT: Final = 512  # characters; of a longer one each is written by itself
+MAX_KEPT_SOURCES: Final = 1024
+MAX_KEPT_KEY_CHARACTERS: Final = 512  # a message with a longer key is written by itself
 VARINTS: Final = tuple(wire.varint(number) for number in range(2048))
 
 
@@ -39,14 +39,14 @@ def _varint(number: int) -> bytes:
 
 
 def source_octets(name: str, exchange: str, routing_key: str) -> bytes:
-    """Where a message was published, as a user property; none where that is longer than MQTT can
-    say, as keys of other protocols may be."""
+    """Returns the user property that says where a message was published; none where that is longer
+    than MQTT can say, as keys of other protocols may be."""
     source = source_topic(name, exchange, routing_key).encode()
-    return SOURCE + wire.binary(source) if len(source) <= wire.MAX_LENGTH else b""
+    return SOURCE_HEAD + wire.binary(source) if len(source) <= wire.MAX_FIELD_BYTES else b""
 
 
 class QueueFrames:
-    """Measured on messages of 100 bytes from AMQP 0.9.1, for MQTT 5: see `QueueSink.deliver`."""
+    """Writes the PUBLISH packets of one subscription. `QueueSink.deliver` has the figures."""
 
     def __init__(
         self, name: str, group: bytes, identifiers: tuple[int, ...], queues: Container[str]
@@ -56,25 +56,25 @@ class QueueFrames:
         self._topic = topic_octets(QUEUE_PREFIX + name)
         self._identifiers = identifier_octets(identifiers)
         octets = name.encode()
-        # What stands before the message id and before the offset, by the digits of the offset.
+        # The octets before the message id and before the offset, by the digits of the offset.
         self._before = [
             (
                 self._identifiers
-                + MESSAGE_ID
+                + MESSAGE_ID_HEAD
                 + (len(octets) + 1 + digits).to_bytes(2, "big")
                 + octets
                 + b":",
-                group + OFFSET + digits.to_bytes(2, "big"),
+                group + OFFSET_HEAD + digits.to_bytes(2, "big"),
             )
             for digits in range(20)
         ]
         self._sources: dict[tuple[str, str], bytes] = {}
-        self._like: tuple[object, ...] | None = None  # what the last message was like, and
-        self._parts: tuple[bytes, ...] = ()  # what those like it have in common
+        self._like: tuple[object, ...] | None = None  # the facts of the last message, and
+        self._parts: tuple[bytes, ...] = ()  # the octets that messages with the same facts share
 
     def frame(self, delivery: Delivery, packet_id: int) -> bytes:
-        """For 5.0. Most in a row differ by offset and body alone: 0.5 us, where one that is like
-        none before it takes 1.4."""
+        """Writes a packet for 5.0. Most in a row differ by offset and body alone: 0.5 us, where one
+        that is like none before it takes 1.4."""
         message = delivery.message
         body, digits = message.body, b"%d" % delivery.offset
         like = (
@@ -91,7 +91,7 @@ class QueueFrames:
         )
         if like != self._like:
             shared = shared_octets(message)
-            self._like = None if shared is None else like  # None: it may differ by more
+            self._like = None if shared is None else like  # None: the next may differ by more
             said = property_octets(message, self._queues) if shared is None else shared
             self._parts = self._parts_of(message, said, len(digits))
         front, before_id, before_offset, behind = self._parts
@@ -109,8 +109,8 @@ class QueueFrames:
         )
 
     def _parts_of(self, message: Message, said: bytes, digits: int) -> tuple[bytes, ...]:
-        """What stands before the packet identifier, between it and the message id, before the
-        offset, and behind that."""
+        """Returns the parts of a packet before the packet identifier, between it and the message
+        id, before the offset, and behind that."""
         before_id, before_offset = self._before[digits]
         behind = self._sources.get((message.exchange, message.routing_key))
         if behind is None:
@@ -123,15 +123,15 @@ class QueueFrames:
         return front, size_octets + said + before_id, before_offset, behind
 
     def plain_frame(self, delivery: Delivery, packet_id: int) -> bytes:
-        """For 3.x."""
+        """Writes a packet for 3.x."""
         topic, body = self._topic, delivery.message.body
         length = _varint(len(topic) + 2 + len(body))
         return b"".join((PUBLISH_1, length, topic, packet_id.to_bytes(2, "big"), body))
 
     def _keep_source(self, exchange: str, routing_key: str) -> bytes:
         source = source_octets(self._name, exchange, routing_key) + NEVER_FAILED
-        if len(routing_key) <= MAX_KEY_KEPT:
-            if len(self._sources) >= MAX_SOURCES:
+        if len(routing_key) <= MAX_KEPT_KEY_CHARACTERS:
+            if len(self._sources) >= MAX_KEPT_SOURCES:
                 self._sources.clear()
             self._sources[exchange, routing_key] = source
         return source

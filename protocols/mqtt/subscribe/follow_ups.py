@@ -1,6 +1,6 @@
-"""What is left to do for packets that act already: one after another, in the order they came.
+"""Finishes packets that act already, one after another, in the order they came.
 
-Knows no sockets; what may come before all of it is done, `may_overtake` says.
+`may_overtake` says which packets may come before all of it is done. No socket is known here.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from protocols.mqtt.wire.property_set import PacketType
 
-MOST_FOLLOW_UPS: Final = 64  # that a client has going, before its subscriptions wait, too
-SUBSCRIPTIONS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
+MOST_FOLLOW_UPS: Final = 64  # a client with more has its subscriptions wait, too
+SUBSCRIBING_PACKETS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 
 Work = Coroutine[Any, Any, None]
 
 
 class FollowUps:
-    """Of one connection. Work that is added handles its own errors."""
+    """The follow-ups of one connection. Work that is added handles its own errors."""
 
     __slots__ = ("_spawn", "_waiter", "_works")
 
@@ -31,9 +31,9 @@ class FollowUps:
         return len(self._works)
 
     def may_overtake(self, head: int) -> bool:
-        """Whether a packet with that first byte may act before these are done: subscriptions act in
-        the order in which they arrive, whatever the disk does meanwhile."""
-        return head >> 4 in SUBSCRIPTIONS and len(self._works) < MOST_FOLLOW_UPS
+        """Tells whether a packet with that first byte may act before the follow-ups are done:
+        subscriptions act in the order in which they arrive, whatever the disk does meanwhile."""
+        return head >> 4 in SUBSCRIBING_PACKETS and len(self._works) < MOST_FOLLOW_UPS
 
     def add(self, work: Work) -> None:
         self._works.append(work)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# That a filter has on average, where a session has as many as it may.
-LEVELS_EACH: Final = 16
-CHARACTERS_EACH: Final = 256
-ALWAYS_CHARACTERS: Final = 65_536  # of one filter: the longest is taken, if it is the only one
-NEVER, IF_NEW = 2, 1  # retain handling; 0: always
+# A filter has so many on average, where a session has as many filters as it may.
+FILTER_LEVELS: Final = 16
+FILTER_CHARACTERS: Final = 256
+LONGEST_FILTER_CHARACTERS: Final = 65_536  # a session may have one such filter in any case
+RETAIN_NEVER, RETAIN_IF_NEW = 2, 1  # values of retain handling; 0: always
 
 
 class Subscribing:
@@ -68,7 +68,7 @@ class Subscribing:
         self._queue_topics = queue_topics
         self._settings = terms.settings
         self._counters = terms.counters
-        self._on_changed = on_changed  # consumers are to be looked through again
+        self._on_changed = on_changed  # has the client look through its consumers again
         self._is_5 = terms.is_5
         self._tells_reasons = terms.agreement.tells_reasons
         self._has_complained = False
@@ -78,7 +78,7 @@ class Subscribing:
     def subscribe(
         self, packet: Subscribe, answer: Callable[[SubAck], None]
     ) -> Coroutine[Any, Any, None]:
-        """Topic filters route from now on. What is left to do takes time: writing them down,
+        """Lets topic filters route from now on. The returned work takes time: writing them down,
         competing on queues, SUBACK with one reason for each filter, in order [MQTT-3.8.4-6], and
         retained messages. Raises MqttError, now or then."""
         if self._is_5:
@@ -134,8 +134,8 @@ class Subscribing:
         asked.problem = str(error)
 
     def _check_announced(self, packet: Subscribe) -> None:
-        """CONNACK said what is not to be had here: who asks for it all the same broke the protocol
-        (sections 3.2.2.3.11 to 3.2.2.3.13)."""
+        """Raises MqttError for a wish that CONNACK has ruled out: whoever asks for it all the same
+        broke the protocol (sections 3.2.2.3.11 to 3.2.2.3.13)."""
         if (
             packet.properties.subscription_identifiers
             and not self._settings.subscription_identifiers
@@ -150,7 +150,8 @@ class Subscribing:
                 raise MqttError(*missing)
 
     def _missing(self, written: str) -> tuple[ReasonCode, str] | None:
-        """What a filter needs and the operator does not offer."""
+        """Names the feature that a filter needs and the operator does not offer; None: nothing is
+        missing."""
         settings = self._settings
         if written.startswith(SHARE_PREFIX) and not settings.shared_subscriptions:
             return (
@@ -165,7 +166,7 @@ class Subscribing:
         return None
 
     def _parse(self, request: SubscribeRequest, properties: PropertySet) -> Subscription:
-        """What one filter asks for. Raises CoreError."""
+        """Reads what one filter asks for. Raises CoreError."""
         qos = min(request.qos, self._settings.max_qos)
         identifier = next(iter(properties.subscription_identifiers), None)
         if request.filter.startswith(QUEUE_PREFIX):
@@ -192,7 +193,7 @@ class Subscribing:
         self._auth.require(self._identity, Action.READ, right)
 
     def losses(self) -> dict[str, CoreError]:
-        """Subscriptions to what the user may not read any more, and why."""
+        """Returns the subscriptions to what the user may not read any more, and why."""
         vhost = self._session.vhost.name
         found = {
             address: self._auth.loss(self._identity, right_of(vhost, subscription))
@@ -201,7 +202,7 @@ class Subscribing:
         return {address: loss for address, loss in found.items() if loss is not None}
 
     async def take_back(self, addresses: list[str]) -> None:
-        """Raises CoreError."""
+        """Ends subscriptions, in the database too. Raises CoreError."""
         await self._session.unsubscribe_all(addresses)
         for address in addresses:
             self._queue_topics.cancel(address, is_clean=True)
@@ -226,7 +227,7 @@ class Subscribing:
 
     async def _send_retained(self, subscription: Subscription, is_new: bool, mark: int) -> None:
         handling = subscription.retain_handling
-        if handling != NEVER and (handling != IF_NEW or is_new):
+        if handling != RETAIN_NEVER and (handling != RETAIN_IF_NEW or is_new):
             await self._retained.send(subscription, mark)
 
     # --- UNSUBSCRIBE
@@ -234,8 +235,8 @@ class Subscribing:
     def unsubscribe(
         self, packet: Unsubscribe, answer: Callable[[UnsubAck], None]
     ) -> Coroutine[Any, Any, None]:
-        """Topic filters route nothing more from now on [MQTT-3.10.4-2]. What is left to do takes
-        time: writing that down, leaving queues, and UNSUBACK."""
+        """Lets topic filters route nothing more from now on [MQTT-3.10.4-2]. The returned work
+        takes time: writing that down, leaving queues, and UNSUBACK."""
         change = self._session.change()
         were_there: dict[int, bool] = {}
         for at, written in enumerate(packet.filters):
@@ -291,7 +292,7 @@ class _Asked:
     def __init__(self, packet: Subscribe, change: Change, mark: int) -> None:
         self.packet = packet
         self.change = change
-        self.mark = mark  # the present when it came: what was retained before is sent
+        self.mark = mark  # when the packet came: messages retained before are sent
         self.granted: dict[int, Subscription] = {}
         self.is_new: dict[int, bool] = {}
         self.refused: dict[int, ReasonCode] = {}
@@ -303,9 +304,9 @@ class _Asked:
 
 
 class _Room:
-    """How many more subscriptions a session may have. Each level and each character of a filter
-    takes memory, so they are counted, too: a filter of a hundred levels is no more welcome than a
-    hundred filters."""
+    """Counts how many more subscriptions a session may have. Each level and each character of a
+    filter takes memory, so they are counted, too: a filter of a hundred levels is no more welcome
+    than a hundred filters."""
 
     def __init__(self, held: Mapping[str, Subscription], settings: Settings) -> None:
         self._held = held
@@ -315,7 +316,7 @@ class _Room:
         self._characters = sum(map(len, held))
 
     def take(self, topic_filter: str) -> None:
-        """Raises LimitExceeded."""
+        """Counts one more filter. Raises LimitExceeded."""
         if topic_filter in self._held:
             return
         if self._taken >= self._most:
@@ -325,13 +326,13 @@ class _Room:
             )
         levels = topic_filter.count("/") + 1
         if levels > MAX_LEVELS:
-            return  # no filter at all, and refused as such
-        if self._levels + levels > self._most * LEVELS_EACH:
+            return  # this is no filter at all, and refused as such
+        if self._levels + levels > self._most * FILTER_LEVELS:
             raise LimitExceeded(
-                f"the filters of a session have {self._most * LEVELS_EACH} levels at most, all "
+                f"the filters of a session have {self._most * FILTER_LEVELS} levels at most, all "
                 "together; use shorter ones, or raise session.max_subscriptions"
             )
-        most = max(self._most * CHARACTERS_EACH, ALWAYS_CHARACTERS)
+        most = max(self._most * FILTER_CHARACTERS, LONGEST_FILTER_CHARACTERS)
         if self._characters + len(topic_filter) > most:
             raise LimitExceeded(
                 f"the filters of a session have {most} characters at most, all together; use "
@@ -343,7 +344,7 @@ class _Room:
 
 
 def parse_filter(written: str) -> tuple[str | None, str]:
-    """The group of a shared subscription, or None, and the filter. Raises InvalidTopic."""
+    """Returns the group of a shared subscription, or None, and the filter. Raises InvalidTopic."""
     if not written.startswith(SHARE_PREFIX):
         return None, written
     share, _, topic_filter = written[len(SHARE_PREFIX) :].partition("/")

@@ -51,13 +51,13 @@ class Frame(NamedTuple):
     """One whole packet within a buffer."""
 
     head: int  # the first byte: type and flags
-    start: int  # of the body
+    start: int  # where the body begins
     end: int
 
 
 def split(buffer: bytes, position: int, limit: int) -> Frame | None:
-    """The packet that begins at `position`; None: it is not all here yet. `limit` is the largest
-    whole packet that is accepted [MQTT-3.2.2-15]."""
+    """Returns the packet that begins at `position`; None: it is not all here yet. `limit` is the
+    largest whole packet that is accepted [MQTT-3.2.2-15]."""
     size = len(buffer)
     length = shift = 0
     at = position + 1
@@ -85,11 +85,12 @@ FLAGS: Final[dict[PacketType, int]] = {
     PacketType.UNSUBSCRIBE: 0x02,  # [MQTT-3.10.1-1]
 }
 DUP: Final = 0x08
-MOST_FILTERS: Final = 4096  # of one SUBSCRIBE or UNSUBSCRIBE: some 20 ms in which others wait
+MOST_FILTERS: Final = 4096  # in one SUBSCRIBE or UNSUBSCRIBE: others wait for some 20 ms
 
 
 def decode(head: int, body: bytes, version: int) -> Packet:
-    """The packet with that first byte and that body. `version` is what CONNECT agreed on."""
+    """Returns the packet with that first byte and that body. `version` is what CONNECT agreed
+    on."""
     number = head >> 4
     if number == 0 or (number == PacketType.AUTH and version < Version.V5):
         raise malformed(f"packet type {number} does not exist in version {version}")
@@ -98,7 +99,7 @@ def decode(head: int, body: bytes, version: int) -> Packet:
     if kind is not PacketType.PUBLISH and flags != FLAGS.get(kind, 0):
         if kind is PacketType.CONNECT:
             version = version_of(body)
-        if version != Version.V31:  # which uses no flags but PUBLISH's, and repeats with DUP set
+        if version != Version.V31:  # 3.1 uses no flags but PUBLISH's, and repeats with DUP set
             raise malformed(f"{kind.name} with flags 0x{flags:X}")
     reader = Reader(body)
     packet = DECODERS[kind](reader, flags, version)
@@ -148,8 +149,8 @@ def _without_length(raw: bytes) -> bytes:
 
 
 def check_topic(topic: str, version: int) -> None:
-    """A name: no wildcard in it [MQTT-3.3.2-2], and at least one character [MQTT-4.7.3-1] where no
-    alias can stand for it."""
+    """Raises MqttError for a topic name with a wildcard in it [MQTT-3.3.2-2], or without a
+    character [MQTT-4.7.3-1] where no alias can stand for it."""
     if "+" in topic or "#" in topic:
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a topic name with a wildcard in it")
     if not topic and version < Version.V5:
@@ -157,8 +158,8 @@ def check_topic(topic: str, version: int) -> None:
 
 
 def check_filter(topic_filter: str, version: int) -> None:
-    """What no server may take for a filter ends the connection [MQTT-4.13.1-1]; one that is well
-    formed, and not to be had here, is answered."""
+    """Raises MqttError for what no server may take for a filter: the connection ends
+    [MQTT-4.13.1-1]. A filter that is well formed, and not to be had here, is answered."""
     if not topic_filter:  # [MQTT-4.7.3-1]
         raise malformed("an empty topic filter")
     if "+" in topic_filter or "#" in topic_filter:
@@ -201,7 +202,8 @@ def _reason(reader: Reader, allowed: frozenset[int], kind: PacketType) -> int:
 def _acknowledgement(
     packet: type[Acknowledgement], kind: PacketType, reasons: frozenset[int]
 ) -> Callable[[Reader, int, int], Packet]:
-    """The four acknowledgements are written alike; reason and properties may be left out."""
+    """Reads one of the four acknowledgements, which are written alike; reason and properties may be
+    left out."""
 
     def decode_one(reader: Reader, flags: int, version: int) -> Packet:
         packet_id = _packet_id(reader)
@@ -227,7 +229,8 @@ def _decode_subscribe(reader: Reader, flags: int, version: int) -> Packet:
 
 
 def _check_count(filters: int) -> None:
-    """A packet is handled in one piece, however many wait for their turn."""
+    """Limits the filters of a packet, as it is handled in one piece, however many others wait for
+    their turn."""
     if filters > MOST_FILTERS:
         raise MqttError(
             ReasonCode.QUOTA_EXCEEDED,
@@ -326,7 +329,7 @@ DECODERS: Final[dict[PacketType, Callable[[Reader, int, int], Packet]]] = {
 
 
 def needed_for(rest: bytes) -> int:
-    """How many bytes the packet that begins here has; one more than are here if that is not
+    """Returns how many bytes the packet that begins here has; one more than are here if that is not
     known."""
     length = shift = 0
     for at in range(1, min(len(rest), 5)):

@@ -24,8 +24,8 @@ RESERVED, CLEAN, WILL, RETAIN, PASSWORD, USERNAME = 0x01, 0x02, 0x04, 0x20, 0x40
 
 
 def version_of(body: bytes) -> int:
-    """The level that a CONNECT names, as far as it can be read: an answer to one that is refused
-    should be in words that its sender knows. 0: it is no CONNECT at all."""
+    """Returns the level that a CONNECT names, as far as it can be read: an answer to one that is
+    refused should be in words that its sender knows. 0: it is no CONNECT at all."""
     try:
         reader = Reader(body)
         name, level = reader.text(), reader.byte()
@@ -90,7 +90,7 @@ def _will(reader: Reader, flags: int, is_5: bool) -> Will:
 
 
 def encode_connect(packet: Connect) -> bytes:
-    """The body."""
+    """Returns the body of a CONNECT."""
     is_5 = packet.version is Version.V5
     will = packet.will
     flags = CLEAN if packet.clean_start else 0

@@ -1,7 +1,8 @@
-"""Packets to bytes, for every version: what `codec.decode` reads, written.
+"""Writes packets as bytes, for every version: the counterpart of `codec.decode`.
 
 The encoder writes what it is given; that it may be sent, and fits the peer's limits, is the
-machine's business. The hot packets have a path of their own, in `outbox`.
+machine's business. Hot packets have paths of their own, in `deliver.frames` and
+`publish.acknowledgements`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from protocols.mqtt.wire.property_set import NO_PROPERTIES, PacketType, encode_p
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """The whole packet."""
+    """Returns the whole packet."""
     kind, flags, write = ENCODERS[type(packet)]
     body = write(packet, version)
     if isinstance(packet, Publish):

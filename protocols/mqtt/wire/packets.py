@@ -55,9 +55,9 @@ class Publish:
     qos: int = 0
     retain: bool = False
     dup: bool = False
-    packet_id: int = 0  # of QoS 1 and 2
+    packet_id: int = 0  # at QoS 0 there is none
     properties: PropertySet = NO_PROPERTIES
-    # as the publisher wrote them; says nothing that `properties` does not
+    # The properties as the publisher wrote them, which say the same as `properties`.
     raw_properties: bytes = field(default=b"", compare=False)
 
 

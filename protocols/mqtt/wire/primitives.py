@@ -11,11 +11,11 @@ from typing import Final
 from protocols.mqtt.wire.reasons import malformed
 
 MAX_VARINT: Final = 268_435_455
-MAX_LENGTH: Final = 65_535
+MAX_FIELD_BYTES: Final = 65_535
 
 
 class TooLong(ValueError):
-    """More bytes than a field can hold."""
+    """A value has more bytes than its field can hold."""
 
 
 class Reader:
@@ -69,7 +69,7 @@ class Reader:
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends. It takes the fewest bytes that hold it
+    """Returns the number at `position`, and where it ends. It takes the fewest bytes that hold it
     [MQTT-1.5.5-1]."""
     value = shift = 0
     start = position
@@ -90,8 +90,8 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def read_text(raw: bytes) -> str:
-    """Well-formed UTF-8 [MQTT-1.5.4-1] without NUL [MQTT-1.5.4-2]. A zero width no-break space
-    stays where it is [MQTT-1.5.4-3]."""
+    """Reads well-formed UTF-8 [MQTT-1.5.4-1] without NUL [MQTT-1.5.4-2]. A zero width no-break
+    space stays where it is [MQTT-1.5.4-3]."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -115,8 +115,8 @@ def varint(value: int) -> bytes:
 
 
 def binary(value: bytes) -> bytes:
-    if len(value) > MAX_LENGTH:
-        raise TooLong(f"{len(value)} bytes do not fit in a field of {MAX_LENGTH}")
+    if len(value) > MAX_FIELD_BYTES:
+        raise TooLong(f"{len(value)} bytes do not fit in a field of {MAX_FIELD_BYTES}")
     return len(value).to_bytes(2, "big") + value
 
 

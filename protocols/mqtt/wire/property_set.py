@@ -18,7 +18,7 @@ from protocols.mqtt.wire.primitives import Reader
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, malformed, violation
 
 UserProperties = tuple[tuple[str, str], ...]
-MOST_PROPERTIES: Final = 1024  # of one packet from a client: some 5 ms in which others wait
+MOST_PROPERTIES: Final = 1024  # in one packet from a client: others wait for some 5 ms
 
 
 class PacketType(IntEnum):
@@ -43,7 +43,7 @@ class PacketType(IntEnum):
 
 
 class PropertySet(msgspec.Struct, frozen=True, kw_only=True):
-    """All properties that a packet can have; None is what it did not say."""
+    """All properties that a packet can have; None: the packet does not have it."""
 
     payload_format: int | None = None
     message_expiry: int | None = None
@@ -78,7 +78,7 @@ NO_PROPERTIES: Final = PropertySet()
 
 
 class Kind(NamedTuple):
-    """How a value is written; `check` names what is wrong with one, or says None."""
+    """The way a value is written; `check` names what is wrong with one, or says None."""
 
     read: Callable[[Reader], object]
     write: Callable[[object], bytes]
@@ -117,7 +117,7 @@ class Rule(NamedTuple):
     field: str
     kind: Kind
     packets: frozenset[PacketType]
-    values: range | None = None  # those that are allowed, where not all are
+    values: range | None = None  # allowed values, where not all are
 
 
 def _in(*types: PacketType) -> frozenset[PacketType]:
@@ -175,7 +175,7 @@ RULES: Final[dict[int, Rule]] = {
 
 
 def decode_properties(reader: Reader, packet: PacketType) -> PropertySet:
-    """The property length and the properties behind it."""
+    """Reads the property length and the properties behind it. Raises MqttError."""
     length = reader.varint()
     if length == 0:
         return NO_PROPERTIES
@@ -188,12 +188,13 @@ def decode_properties(reader: Reader, packet: PacketType) -> PropertySet:
 
 
 def decode_property_bytes(raw: bytes, packet: PacketType) -> PropertySet:
-    """As `decode_properties`, without the length before them."""
+    """Reads properties without the length before them. Raises MqttError."""
     return _decode_all(Reader(raw), packet) if raw else NO_PROPERTIES
 
 
 def _decode_all(reader: Reader, packet: PacketType, most: int = sys.maxsize) -> PropertySet:
-    """Raises MqttError. `most`: properties that may come, repeated ones included."""
+    """Reads all properties. `most`: properties that may come, repeated ones included. Raises
+    MqttError."""
     found: dict[str, object] = {}
     user: list[tuple[str, str]] = []
     identifiers: list[int] = []
@@ -226,7 +227,7 @@ def _decode_all(reader: Reader, packet: PacketType, most: int = sys.maxsize) -> 
 
 
 def encode_properties(properties: PropertySet) -> bytes:
-    """The property length and the properties behind it."""
+    """Returns the property length and the properties behind it."""
     raw = encode_property_bytes(properties)
     return wire.varint(len(raw)) + raw
 

@@ -1,7 +1,7 @@
-"""Reason codes, and what the peer hears when it broke the protocol or asked for what cannot be.
+"""Reason codes: what the peer hears when it broke the protocol or asked for what cannot be.
 
 The code *is* the error. One table answers for the errors of the core, one for the few codes that a
-3.x CONNACK can say. Knows no packet and no socket.
+3.x CONNACK can say. No packet and no socket is known here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def violation(text: str) -> MqttError:
     return MqttError(ReasonCode.PROTOCOL_ERROR, text)
 
 
-# A request that the core cannot meet, in the words of PUBACK, SUBACK and CONNACK.
+# Codes for a request that the core cannot meet, in the words of PUBACK, SUBACK and CONNACK.
 REASONS: Final[dict[type[CoreError], ReasonCode]] = {
     errors.AccessRefused: ReasonCode.NOT_AUTHORIZED,
     errors.QueueNotFound: ReasonCode.TOPIC_NAME_INVALID,
@@ -104,7 +104,7 @@ REASONS: Final[dict[type[CoreError], ReasonCode]] = {
 
 
 def reason_of(error: CoreError) -> ReasonCode:
-    """The code for an error of the core, or for the nearest kind of it that has a row."""
+    """Returns the code for an error of the core, or for the nearest kind of it that has a row."""
     for kind in type(error).__mro__:
         reason = REASONS.get(kind)
         if reason is not None:
@@ -112,8 +112,8 @@ def reason_of(error: CoreError) -> ReasonCode:
     return ReasonCode.UNSPECIFIED_ERROR
 
 
-# What a PUBACK or PUBREC may say (tables 3-4 and 3-5), and a SUBACK (table 3-8): the rest of the
-# codes have no place there, and become the general one.
+# Codes that a PUBACK or PUBREC may say (tables 3-4 and 3-5), and a SUBACK (table 3-8): all others
+# have no place there, and become the general one.
 PUBLISH_REFUSALS: Final = frozenset((0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
 SUBSCRIBE_REFUSALS: Final = frozenset((0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2))
 
@@ -130,7 +130,8 @@ def subscribe_refusal(error: CoreError) -> ReasonCode:
     return reason if reason in SUBSCRIBE_REFUSALS else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
 
-# What a CONNACK may say (table 3-1) and a DISCONNECT (table 3-10) [MQTT-3.2.2-8] [MQTT-3.14.2-1].
+# Codes that a CONNACK may say (table 3-1) and a DISCONNECT (table 3-10) [MQTT-3.2.2-8]
+# [MQTT-3.14.2-1].
 # The same trouble has another name before and after the client was let in.
 CONNACK_REASONS: Final = frozenset(
     (0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F)
@@ -154,7 +155,7 @@ def disconnect_reason(reason: ReasonCode) -> ReasonCode:
     return _IN_DISCONNECT.get(reason, ReasonCode.UNSPECIFIED_ERROR)
 
 
-# Trouble of this gateway that another one may not have.
+# Codes for trouble of this gateway that another one may not have.
 PASSING_TROUBLE: Final = frozenset(
     (
         ReasonCode.SERVER_UNAVAILABLE,
@@ -164,7 +165,7 @@ PASSING_TROUBLE: Final = frozenset(
     )
 )
 
-# Table 3.1 of 3.1.1: all that its CONNACK can say. What is not here closes without a word.
+# Table 3.1 of 3.1.1: all that its CONNACK can say. For all else the socket closes without a word.
 RETURN_CODES: Final[dict[ReasonCode, int]] = {
     ReasonCode.SUCCESS: 0,
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: 1,

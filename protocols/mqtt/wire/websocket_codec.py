@@ -14,14 +14,14 @@ from hashlib import sha1
 from struct import Struct, iter_unpack
 from typing import Final
 
-GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+HANDSHAKE_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")  # the second is what 3.1 clients say
-MAX_REQUEST: Final = 16 * 1024  # bytes of an upgrade request
-MOST_FRAMES: Final = 256  # that are taken before somebody looks at the time
+MAX_REQUEST_BYTES: Final = 16 * 1024  # an upgrade request may have
+MOST_FRAMES: Final = 256  # are taken before somebody looks at the time
 LONG_LENGTHS: Final = {126: 2, 127: 8}  # bytes of a length that seven bits cannot say
 
 
-# Whether a page may connect: by the headers Origin and Host, None where one was not sent.
+# Tells whether a page may connect, by the headers Origin and Host; None: the header was not sent.
 Admission = Callable[[str | None, str | None], bool]
 
 
@@ -63,7 +63,8 @@ class UpgradeRefused(Exception):
 
 
 def answer_upgrade(request: bytes, path: str, admits: Admission) -> bytes:
-    """The answer to an upgrade request, whole and with its empty line. Raises UpgradeRefused."""
+    """Returns the answer to an upgrade request, whole and with its empty line. Raises
+    UpgradeRefused."""
     try:
         first, *lines = request.decode("latin-1").split("\r\n")
         method, target, version = first.split(" ")
@@ -96,7 +97,7 @@ def answer_upgrade(request: bytes, path: str, admits: Admission) -> bytes:
     chosen = next((name for name in SUBPROTOCOLS if name in offered), None)
     if chosen is None:  # [MQTT-6.0.0-3]
         raise UpgradeRefused("400 Bad Request", "offer the subprotocol mqtt\n")
-    accept = b64encode(sha1(key + GUID, usedforsecurity=False).digest()).decode()
+    accept = b64encode(sha1(key + HANDSHAKE_GUID, usedforsecurity=False).digest()).decode()
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {chosen}\r\n\r\n"  # 6.0.0-4
@@ -125,7 +126,7 @@ def _is_key(key: bytes) -> bool:
 
 
 def frame(opcode: Opcode, payload: bytes) -> bytes:
-    """One whole frame, unmasked, as a server sends it."""
+    """Returns one whole frame, unmasked, as a server sends it."""
     return frame_head(opcode, len(payload)) + payload
 
 
@@ -139,15 +140,15 @@ def frame_head(opcode: Opcode, size: int) -> bytes:
 
 # The heads of binary frames that say their size in seven bits, by that size; and in two bytes
 SHORT_HEADS: Final = tuple(bytes((0x80 | Opcode.BINARY, size)) for size in range(126))
-MOST_IN_A_ROW: Final = 256  # packets of one length that are looked for at a time
+MOST_ROW_PACKETS: Final = 256  # packets of one length are looked for at a time
 MIDDLE_HEAD: Final = Struct(">HH")
 MIDDLE_KIND: Final = (0x80 | Opcode.BINARY) << 8 | 126
 
 
 def packet_frames(data: bytes) -> bytes:
-    """MQTT packets, whole and one behind the other, with a binary frame around each of them. A
-    frame may hold several [MQTT-6.0.0-2], but Paho C reads no further than the first, and waits.
-    PUBLISHes of 100 bytes: 0.1 us each in a row of the same length, 0.25 us one by one."""
+    """Puts a binary frame around each of the MQTT packets, which are whole and stand one behind the
+    other. A frame may hold several [MQTT-6.0.0-2], but Paho C reads no further than the first, and
+    waits. PUBLISHes of 100 bytes: 0.1 us each in a row of the same length, 0.25 us one by one."""
     parts: list[bytes] = []
     at, size = 0, len(data)
     while at < size:
@@ -172,9 +173,9 @@ def packet_frames(data: bytes) -> bytes:
 
 
 def _end_of_row(data: bytes, at: int, octets: int) -> int:
-    """Where the row of packets ends that are as long as the first. Each begins where the one before
-    it ends, so their lengths stand at equal distances."""
-    until = min(len(data), at + MOST_IN_A_ROW * octets)
+    """Returns where the row of packets ends that are as long as the first. Each begins where the
+    one before it ends, so their lengths stand at equal distances."""
+    until = min(len(data), at + MOST_ROW_PACKETS * octets)
     count = (until - at) // octets
     for place in range(at + 1, at + 5):
         lengths = data[place : at + count * octets : octets]
@@ -185,7 +186,8 @@ def _end_of_row(data: bytes, at: int, octets: int) -> int:
 
 
 def _end_of_long(data: bytes, at: int) -> int:
-    """Where the packet that begins here ends; its remaining length has more than one byte."""
+    """Returns where the packet that begins here ends; its remaining length has more than one
+    byte."""
     if data[at + 2] < 0x80:
         return at + 3 + (data[at + 1] & 0x7F | data[at + 2] << 7)
     length = shift = 0
@@ -200,7 +202,7 @@ def _end_of_long(data: bytes, at: int) -> int:
 
 
 def masked(payload: bytes, mask: bytes, offset: int = 0) -> bytes:
-    """Masks or unmasks. As one large number: 60 times faster than byte by byte."""
+    """Masks or unmasks bytes, as one large number: 60 times faster than byte by byte."""
     size = len(payload)
     if not size:
         return b""
@@ -220,17 +222,18 @@ class Receiver:
         self.answers: list[bytes] = []
         self.is_closed = False
         self.is_unfinished = False  # there is more to take, without more input
-        self.idle_frames = 0  # so far, that carried nothing: control frames and empty ones
+        self.idle_frames = 0  # control frames and empty ones so far
         self._buffer = b""
-        self._at = 0  # what of it was taken
-        self._opcode: Opcode | None = None  # of the frame whose payload comes now
+        self._at = 0  # bytes of it that were taken
+        self._opcode: Opcode | None = None  # the kind of the frame whose payload comes now
         self._left = 0
         self._mask = b""
         self._offset = 0
         self._is_fragmented = False  # a message is open that more frames belong to
 
     def receive(self, data: bytes, most: int = MOST_FRAMES) -> bytes:
-        """The payload of binary messages in it, of so many frames. Raises WebSocketError."""
+        """Returns the payload of binary messages in the data, of so many frames. Raises
+        WebSocketError."""
         frames = 0
         self._buffer = self._buffer + data if self._buffer else data
         self._at = 0
@@ -252,7 +255,7 @@ class Receiver:
         return b"".join(payload)
 
     def keep(self, data: bytes) -> None:
-        """Data that is not to be looked at yet."""
+        """Keeps data that is not to be looked at yet."""
         self._buffer += data
         self.is_unfinished = True
 
@@ -262,7 +265,7 @@ class Receiver:
         return self._buffer[start : self._at]
 
     def _begin_frame(self) -> bool:
-        """Reads a header; False: it is not all here."""
+        """Reads a frame's header; False: it is not all here."""
         buffer, at = self._buffer, self._at
         here = len(buffer) - at
         if here < 2:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
-from protocols.mqtt.publish.acknowledgements import MOST_IN_LINE, Inbound, Received
+from protocols.mqtt.publish.acknowledgements import MOST_ANSWERS, Inbound, Received
 from protocols.mqtt.publish.aliases import IncomingAliases, OutgoingAliases
 from protocols.mqtt.states import RECEIVED, State, step
 from protocols.mqtt.wire.encoder import encode
@@ -132,7 +132,7 @@ def test_a_line_of_answers_that_nobody_may_ask_for_is_noticed() -> None:
     """3.x knows no maximum: more than all identifiers are in line is only for hostile ones."""
     flow, _, _ = inbound(4, 1)
     flow.expect(1, 1)
-    for _ in range(MOST_IN_LINE):
+    for _ in range(MOST_ANSWERS):
         assert not flow.is_long
         flow.answer(1, 2)
     assert flow.is_long

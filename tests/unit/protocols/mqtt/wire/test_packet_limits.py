@@ -6,7 +6,7 @@ import pytest
 
 from protocols.mqtt.publish.aliases import (
     EMPTY_TOPIC,
-    MOST_CHARACTERS,
+    MOST_ALIASED_CHARACTERS,
     IncomingAliases,
     OutgoingAliases,
 )
@@ -91,7 +91,7 @@ def test_a_packet_names_so_many_filters_and_no_more(version: Version, kind: type
 
 def test_topics_with_a_number_take_a_bounded_memory() -> None:
     incoming, outgoing = IncomingAliases(100), OutgoingAliases(100)
-    long = "x" * (MOST_CHARACTERS // 8)
+    long = "x" * (MOST_ALIASED_CHARACTERS // 8)
     for number in range(1, 9):
         assert incoming.resolve(number, str(number) + long[1:]) == incoming.resolve(number, "")
         assert outgoing.write(str(number) + long[1:])[1]
