@@ -30,10 +30,13 @@ class HeaderFacts(NamedTuple):
 
 
 NO_HEADER: Final = HeaderFacts(False, None, None)
-_headers: dict[bytes, HeaderFacts] = {b"": NO_HEADER}
+_headers: dict[bytes, HeaderFacts] = {}
 
 
 def header_facts(header: bytes) -> HeaderFacts:
+    """Reads a header section; empty bytes stand for a message without one."""
+    if not header:
+        return NO_HEADER
     known = _headers.get(header)
     if known is None:
         known = _read_header(header)
@@ -65,10 +68,13 @@ class AnnotationFacts(NamedTuple):
 
 
 NO_ANNOTATIONS: Final = AnnotationFacts(False, None, None)
-_annotations: dict[bytes, AnnotationFacts] = {b"": NO_ANNOTATIONS}
+_annotations: dict[bytes, AnnotationFacts] = {}
 
 
 def annotation_facts(annotations: bytes) -> AnnotationFacts:
+    """Reads the message annotations; empty bytes stand for a message without any."""
+    if not annotations:
+        return NO_ANNOTATIONS
     known = _annotations.get(annotations)
     if known is None:
         known = _read_annotations(annotations)

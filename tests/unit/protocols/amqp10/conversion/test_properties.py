@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from protocols.amqp10.conversion.properties import FORM, VALUE_TYPE, contents_of, section, written
 from protocols.amqp10.errors import Amqp10Error
 from protocols.amqp10.wire.routing_facts import (
+    MAX_KEPT,
     annotation_facts,
     check_user,
     expiry_of,
@@ -221,6 +222,14 @@ def test_a_header_is_read_and_a_short_one_too() -> None:
     assert header_facts(section(HEADER, [True, UByte(9), UInt(1500)])) == (True, 9, 1.5)
     assert header_facts(section(HEADER, [])) == (False, None, None)
     assert header_facts(b"") == (False, None, None)
+
+
+def test_a_message_without_sections_is_read_however_many_others_came_before() -> None:
+    for number in range(MAX_KEPT + 1):
+        header_facts(section(HEADER, [True, None, UInt(number)]))
+        annotation_facts(section(ANNOTATIONS, {Symbol("x-delay"): number}))
+    assert header_facts(b"") == (False, None, None)
+    assert annotation_facts(b"") == (False, None, None)
 
 
 @pytest.mark.parametrize(
