@@ -37,12 +37,14 @@ from queue_core.access.passwords import PasswordChecker, nobodys_hash
 from queue_core.access.permission_patterns import compiled, matches
 from queue_core.access.scram import ClientFirst, ScramServer, Verifier
 from queue_core.errors import AccessRefused
+from queue_core.message.memo import Memo
 
 GUEST: Final = "guest"
 ANONYMOUS_NAME: Final = "anonymous"
 DEFAULT_VHOST: Final = "/"
 DEFAULT_EXCHANGE: Final = "amq.default"  # how rules call the exchange without a name
 WRONG: Final = "wrong user name or password"
+MAX_PATTERNS: Final = 10_000  # compiled, with the names that stand in them
 NOTHING: Final = re.compile(r"(?!)")
 EVERY_KEY: Final = frozenset((".*", "^.*", "^.*$", ".*$"))  # rules that plainly keep nobody out
 
@@ -126,7 +128,7 @@ class Accounts:
         self._source = source
         self._policy = policy
         self._revision: object = None
-        self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
+        self._patterns: Memo[tuple[str, ...], re.Pattern[str]] = Memo(MAX_PATTERNS)
         self._roll = Roll()
         self._has_users = True  # a roll that was never read is no proof that there are none
 
@@ -185,11 +187,8 @@ class Accounts:
             for place, name in zip(("{username}", "{vhost}", "{client_id}"), names, strict=False):
                 text = text.replace(place, re.escape(name))
             pattern = _compiled(text)
-            if sum(map(len, names)) > LONGEST_KEPT:
-                return pattern
-            if len(self._patterns) >= 10_000:
-                self._patterns.clear()
-            self._patterns[key] = pattern
+            if sum(map(len, names)) <= LONGEST_KEPT:
+                self._patterns.keep(key, pattern)
         return pattern
 
 

@@ -293,6 +293,7 @@ class Auth:
         self._sources = tuple(sources)
         self._recognizers = tuple(recognizers)
         self._throttle = throttle or Throttle()
+        # No Memo: the bound is on the answers of all, and those of a client that left go with it.
         self._answers: dict[Identity, dict[tuple[Action, Resource], bool]] = {}
         self._kept_answers = 0
         self._guests: dict[Guest, tuple[Identity, str]] = {}

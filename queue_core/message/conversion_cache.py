@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from queue_core.message.carried_headers import says_utf8
+from queue_core.message.memo import Memo
 from queue_core.message.message import Message, Properties
 
 MAX_KEPT: Final = 4096
@@ -26,7 +27,7 @@ class Writings(Generic[T]):
 
     def __init__(self, write: Callable[[Message], T]) -> None:
         self._write = write
-        self._kept: dict[Key, T | None] = {}  # None: of these each is written by itself
+        self._kept: Memo[Key, T | None] = Memo(MAX_KEPT)  # None: of these each is written by itself
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -44,11 +45,8 @@ class Writings(Generic[T]):
             return self._keep(key, message)
 
     def _keep(self, key: Key, message: Message) -> T | None:
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
         shared = None if is_single(message.properties) else self._write(message)
-        self._kept[key] = shared
-        return shared
+        return self._kept.keep(key, shared)
 
 
 def is_single(said: Properties) -> bool:

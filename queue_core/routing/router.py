@@ -74,6 +74,8 @@ class Router(Generic[Q]):
     asks `route` or `route_topic` when it gets None. An empty route is an answer, too."""
 
     def __init__(self) -> None:
+        # Plain dictionaries, not Memos: each publish looks here, and both are bounded by what the
+        # routes of both hold together.
         self.routes: dict[tuple[str, str], Route[Q]] = {}
         self.topic_routes: dict[str, Route[Q]] = {}
         self.routes_found = 0  # looked up in vain, and found anew

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from queue_core.message.memo import Memo
+
 REPEAT_SECONDS: Final = 60.0  # until the same warning is written again
 MOST_REMEMBERED_TEXTS: Final = 100  # after which all are forgotten
 
@@ -17,13 +19,11 @@ class Complaints:
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
-        self._said: dict[str, float] = {}
+        self._said: Memo[str, float] = Memo(MOST_REMEMBERED_TEXTS)
 
     def warn(self, text: str, *arguments: object, exc_info: bool = False) -> None:
         said, now = text % arguments, self._clock()
         if now - self._said.get(said, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
-        if len(self._said) >= MOST_REMEMBERED_TEXTS:
-            self._said.clear()
-        self._said[said] = now
+        self._said.keep(said, now)
         self._log.warning("%s", said, exc_info=exc_info)

@@ -43,6 +43,7 @@ class Subscription:
         self.queue = queue
         self.right = right  # what its user must be allowed to read
         self.no_ack = no_ack
+        # A plain dictionary, not a Memo: it is asked for each message of a loop of 0.55 us.
         self._envelopes: dict[tuple[str, str], Envelope] = {}
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:

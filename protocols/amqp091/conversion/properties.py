@@ -13,6 +13,7 @@ from protocols.amqp091.conversion.to_canonical import canonical
 from protocols.amqp091.wire.content import MAX_KEPT, MAX_KEPT_BYTES, decode_properties
 from protocols.amqp091.wire.short_text import fitting
 from queue_core.message.conversion_cache import Writings
+from queue_core.message.memo import Memo
 from queue_core.message.message import Message, Properties
 
 __all__ = ["FORM", "fitting", "native_of"]
@@ -26,16 +27,14 @@ class Amqp091Form:
     code = 3
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Properties] = {}
+        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT)
 
     def properties(self, native: bytes) -> Properties:
         known = self._kept.get(native)
         if known is None:
             known = canonical(decode_properties(native) if native else {})
             if len(native) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT:
-                    self._kept.clear()
-                self._kept[native] = known
+                self._kept.keep(native, known)
         return known
 
 

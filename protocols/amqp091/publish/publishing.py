@@ -29,6 +29,7 @@ from protocols.amqp091.wire.methods import (
 )
 from queue_core.access.auth import Action
 from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
 
@@ -63,14 +64,14 @@ def require_write(terms: Terms, exchange: str, key: str) -> None:
     )
 
 
-class Targets(dict[bytes, Target]):
+class Targets(Memo[bytes, Target]):
     """Where publishes went lately, by the bytes of their methods."""
 
+    def __init__(self) -> None:
+        super().__init__(MAX_TARGETS)
+
     def learn(self, method: BasicPublish, payload: bytes, terms: Terms) -> Target:
-        if len(self) >= MAX_TARGETS:
-            self.clear()
-        target = self[payload] = Target(method, terms)
-        return target
+        return self.keep(payload, Target(method, terms))
 
 
 def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:

@@ -228,7 +228,8 @@ class Facts:
         )
 
 
-KNOWN_FACTS: Final[dict[bytes, Facts]] = {}  # whoever is in a hurry looks here first
+# A plain dictionary, not a Memo: the loop that parses publishes in 1.6 us each looks here first.
+KNOWN_FACTS: Final[dict[bytes, Facts]] = {}
 
 
 def facts_of(native: bytes) -> Facts:

@@ -15,6 +15,7 @@ from protocols.amqp10.wire.annotations import Pairs, pairs_of, with_pairs
 from protocols.amqp10.wire.sections import shape_of
 from queue_core.message.carried_headers import PUBLISHER
 from queue_core.message.conversion_cache import Writings
+from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 
 __all__ = [
@@ -39,7 +40,7 @@ class Amqp10Form:
     code = 4
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Properties] = {}
+        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT)
 
     def properties(self, native: bytes) -> Properties:
         if not native:
@@ -48,9 +49,7 @@ class Amqp10Form:
         if known is None:
             known = canonical(shape_of(native))
             if len(native) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT:
-                    self._kept.clear()
-                self._kept[native] = known
+                self._kept.keep(native, known)
         return known
 
     def amended(self, message: Message, amendment: bytes) -> Message:

@@ -45,6 +45,7 @@ from protocols.amqp10.wire.routing_facts import (
 from protocols.amqp10.wire.sections import split
 from protocols.amqp10.wire.types import Malformed
 from queue_core.errors import CoreError
+from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message
 from queue_core.outcomes import Published
 from queue_core.queues.competing import CompetingQueue, full
@@ -76,7 +77,7 @@ class IncomingLink:
         self._size = 0
         self._next = 0
         self._pending: dict[int, Handle] = {}
-        self._places: dict[str, Place] = {}
+        self._places: Memo[str, Place] = Memo(MAX_PLACES)
         self._revision = machine.terms.auth.revision
         self._exchange_changes = self._vhost.router.exchange_changes
         self.is_open = True
@@ -251,11 +252,8 @@ class IncomingLink:
         place = self._places.get(to)
         if place is None or (not place.exchange and place.key not in self._vhost.queues):
             place = relayed_place(self._terms, str(to))
-            if len(to) > MAX_PLACE:
-                return place
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            self._places[to] = place
+            if len(to) <= MAX_PLACE:
+                self._places.keep(to, place)
         elif place.exchange and to in self._vhost.queues:
             place = self._places[to] = relayed_place(self._terms, str(to))
         return place

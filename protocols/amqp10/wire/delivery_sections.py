@@ -23,6 +23,7 @@ from protocols.amqp10.wire.sections import (
     written_body,
 )
 from protocols.amqp10.wire.types import Symbol, UInt, skip
+from queue_core.message.memo import Memo
 from queue_core.message.message import Death, Message
 
 MAX_KEPT: Final = 4096
@@ -34,9 +35,11 @@ OFFSET: Final = Symbol("x-stream-offset")
 
 UNANNOTATED: Final = frozenset((b"", b"\x00\x53\x73", b"\x00\x53\x74"))
 
-_headers: dict[tuple[bool, int | None, bool, int], bytes] = {}
-_annotations: dict[tuple[str | None, str, str], bytes] = {}
-_merged: dict[tuple[bytes, str | None, str, str], bytes] = {}  # with those of the sender
+_headers: Final[Memo[tuple[bool, int | None, bool, int], bytes]] = Memo(MAX_KEPT)
+_annotations: Final[Memo[tuple[str | None, str, str], bytes]] = Memo(MAX_KEPT)
+_merged: Final[Memo[tuple[bytes, str | None, str, str], bytes]] = Memo(
+    MAX_KEPT
+)  # with those of the sender
 
 
 def header_of(message: Message, now: float, first: bool, failures: int) -> bytes:
@@ -47,9 +50,8 @@ def header_of(message: Message, now: float, first: bool, failures: int) -> bytes
     key = (message.durable, message.priority, first, failures)
     known = _headers.get(key)
     if known is None:
-        if len(_headers) >= MAX_KEPT:
-            _headers.clear()
-        known = _headers[key] = _header(message.durable, message.priority, None, first, failures)
+        header = _header(message.durable, message.priority, None, first, failures)
+        return _headers.keep(key, header)
     return known
 
 
@@ -98,9 +100,7 @@ def stamp(message: Message) -> bytes:
     if known is None:
         known = section(ANNOTATIONS, _facts(message))
         if len(known) <= MAX_KEPT_BYTES:
-            if len(_annotations) >= MAX_KEPT:
-                _annotations.clear()
-            _annotations[key] = known
+            _annotations.keep(key, known)
     return known
 
 
@@ -122,9 +122,7 @@ def annotated(message: Message, sections: bytes, offset: int | None) -> bytes:
         if known is None:
             known = merged(sections[:end], _facts(message))
             if len(known) <= 2 * MAX_KEPT_BYTES:
-                if len(_merged) >= MAX_KEPT:
-                    _merged.clear()
-                _merged[key] = known
+                _merged.keep(key, known)
         return known + sections[end:]
     facts = _facts(message)
     if message.deaths:

@@ -13,6 +13,7 @@ from protocols.amqp10.conversion.properties import PUBLISHER, section
 from protocols.amqp10.errors import DECODE_ERROR, INVALID_FIELD, Amqp10Error
 from protocols.amqp10.wire.sections import ANNOTATIONS, section_at, value_of
 from protocols.amqp10.wire.types import Malformed, decode, skip
+from queue_core.message.memo import Memo
 
 MAX_KEPT: Final = 4096
 MAX_KEPT_BYTES: Final = 512
@@ -30,7 +31,7 @@ class HeaderFacts(NamedTuple):
 
 
 NO_HEADER: Final = HeaderFacts(False, None, None)
-_headers: dict[bytes, HeaderFacts] = {}
+_headers: Final[Memo[bytes, HeaderFacts]] = Memo(MAX_KEPT)
 
 
 def header_facts(header: bytes) -> HeaderFacts:
@@ -40,10 +41,8 @@ def header_facts(header: bytes) -> HeaderFacts:
     known = _headers.get(header)
     if known is None:
         known = _read_header(header)
-        if len(_headers) >= MAX_KEPT:
-            _headers.clear()
         if len(header) <= MAX_KEPT_BYTES:
-            _headers[header] = known
+            _headers.keep(header, known)
     return known
 
 
@@ -68,7 +67,7 @@ class AnnotationFacts(NamedTuple):
 
 
 NO_ANNOTATIONS: Final = AnnotationFacts(False, None, None)
-_annotations: dict[bytes, AnnotationFacts] = {}
+_annotations: Final[Memo[bytes, AnnotationFacts]] = Memo(MAX_KEPT)
 
 
 def annotation_facts(annotations: bytes) -> AnnotationFacts:
@@ -78,10 +77,8 @@ def annotation_facts(annotations: bytes) -> AnnotationFacts:
     known = _annotations.get(annotations)
     if known is None:
         known = _read_annotations(annotations)
-        if len(_annotations) >= MAX_KEPT:
-            _annotations.clear()
         if len(annotations) <= MAX_KEPT_BYTES:
-            _annotations[annotations] = known
+            _annotations.keep(annotations, known)
     return known
 
 

@@ -30,6 +30,7 @@ from protocols.mqtt.wire.property_set import (
 )
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, malformed, violation
 from queue_core.message.carried_headers import PUBLISHER
+from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES as NOTHING_SAID
 from queue_core.message.message import Message, Properties
 
@@ -74,7 +75,7 @@ class Mqtt5Form:
     code = 2
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Properties] = {}
+        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT_SETS)
 
     def properties(self, native: bytes) -> Properties:
         known = self._kept.get(native)
@@ -82,9 +83,7 @@ class Mqtt5Form:
             written = written_properties(native)
             known = canonical(decode_property_bytes(written, PacketType.PUBLISH))
             if len(native) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT_SETS:
-                    self._kept.clear()
-                self._kept[native] = known
+                self._kept.keep(native, known)
         return known
 
 
@@ -144,16 +143,14 @@ class FactCache:
     """Keeps facts by the bytes that say them, as publishers repeat themselves. Bounded."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, PublishFacts] = {}
+        self._kept: Memo[bytes, PublishFacts] = Memo(MAX_KEPT_SETS)
 
     def of(self, raw: bytes) -> PublishFacts:
         facts = self._kept.get(raw)
         if facts is None:
             facts = read_facts(raw)
             if len(raw) <= MAX_KEPT_BYTES:
-                if len(self._kept) >= MAX_KEPT_SETS:
-                    self._kept.clear()
-                self._kept[raw] = facts
+                self._kept.keep(raw, facts)
         return facts
 
 

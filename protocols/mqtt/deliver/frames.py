@@ -14,6 +14,7 @@ from protocols.mqtt.conversion.from_canonical import seconds_left
 from protocols.mqtt.conversion.properties import FORMS, MQTT5, built_properties, written_properties
 from protocols.mqtt.wire import primitives as wire
 from queue_core.message.conversion_cache import Writings
+from queue_core.message.memo import Memo
 from queue_core.message.message import Message
 
 PUBLISH: Final = 0x30
@@ -27,7 +28,7 @@ KEYS_V3: Final = (0x4D51_0300, 0x4D51_0301, 0x4D51_0302)  # by QoS
 KEYS_V5: Final = (0x4D51_0500, 0x4D51_0501, 0x4D51_0502)
 PROPERTIES_KEY: Final = 0x4D51_0510
 
-_topics: dict[str, bytes] = {}
+_topics: Final[Memo[str, bytes]] = Memo(MAX_KEPT_TOPICS)
 
 
 class Halves(NamedTuple):
@@ -43,9 +44,7 @@ def topic_octets(topic: str) -> bytes:
     if octets is None:
         octets = wire.text(topic)
         if len(topic) <= MAX_KEPT_TOPIC_CHARACTERS:
-            if len(_topics) >= MAX_KEPT_TOPICS:
-                _topics.clear()
-            _topics[topic] = octets
+            _topics.keep(topic, octets)
     return octets
 
 

@@ -117,7 +117,8 @@ class Publishing:
         self._last: KnownTopic | None = None
         self.is_tired = False  # the hot path stopped for nothing but to look at the time
         self._revision = terms.auth.revision
-        # Ordinary topics that this client may publish to, by their bytes. The hot path looks here.
+        # Ordinary topics that this client may publish to, by their bytes. The hot path looks here:
+        # a plain dictionary, not a Memo.
         self.topics: dict[bytes, KnownTopic] = {}
 
     def begin_chunk(self) -> None:

@@ -19,6 +19,7 @@ from protocols.mqtt.deliver.frames import (
 )
 from protocols.mqtt.queue_topics.addresses import source_topic
 from protocols.mqtt.wire import primitives as wire
+from queue_core.message.memo import Memo
 
 if TYPE_CHECKING:
     from queue_core.delivery.consumer import Delivery
@@ -68,7 +69,7 @@ class QueueFrames:
             )
             for digits in range(20)
         ]
-        self._sources: dict[tuple[str, str], bytes] = {}
+        self._sources: Memo[tuple[str, str], bytes] = Memo(MAX_KEPT_SOURCES)
         self._like: tuple[object, ...] | None = None  # the facts of the last message, and
         self._parts: tuple[bytes, ...] = ()  # the octets that messages with the same facts share
 
@@ -131,7 +132,5 @@ class QueueFrames:
     def _keep_source(self, exchange: str, routing_key: str) -> bytes:
         source = source_octets(self._name, exchange, routing_key) + NEVER_FAILED
         if len(routing_key) <= MAX_KEPT_KEY_CHARACTERS:
-            if len(self._sources) >= MAX_KEPT_SOURCES:
-                self._sources.clear()
-            self._sources[exchange, routing_key] = source
+            self._sources.keep((exchange, routing_key), source)
         return source

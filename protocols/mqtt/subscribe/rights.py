@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
+from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE
 from queue_core.message.topic_forms import dotted
 
@@ -46,7 +47,7 @@ class WaitingRights:
         self._identity = identity
         self._auth = auth
         self._revision = auth.revision
-        self._answers: dict[str, bool] = {}
+        self._answers: Memo[str, bool] = Memo(MOST_KEPT)
         self.doubtful_below = 0  # offsets of the session's queue
 
     def doubt(self, queue: ClassicQueue) -> None:
@@ -68,9 +69,6 @@ class WaitingRights:
         if answer is None:
             right = topic_right(self._vhost, written)
             answer = self._auth.authorize(self._identity, Action.READ, right)
-            if len(written) > LONGEST_KEPT:
-                return answer
-            if len(self._answers) >= MOST_KEPT:
-                self._answers.clear()
-            self._answers[written] = answer
+            if len(written) <= LONGEST_KEPT:
+                self._answers.keep(written, answer)
         return answer
