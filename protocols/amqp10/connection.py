@@ -31,8 +31,8 @@ from protocols.read_gate import (
 )
 from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Login
-from queue_core.delivery.backpressure import wait_for_room
 from queue_core.errors import AccessRefused, CoreError
+from queue_core.queues.backpressure import wait_for_room
 from queue_core.queues.competing import CompetingQueue
 from queue_core.scheduler import scheduler
 

@@ -12,7 +12,6 @@ from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.ready import Budget
 
 if TYPE_CHECKING:
-    from queue_core.delivery.backpressure import Backpressure
     from queue_core.delivery.cursor import Cursor
 
 
@@ -47,12 +46,22 @@ class Journal(Protocol):
         """A delivery failed."""
 
 
+class Pressure(Protocol):
+    """Publishers that wait until a queue's consumers have taken something."""
+
+    def on_taken(self) -> None:
+        """The consumers took something, or went away."""
+
+
 class Policy(Protocol):
     """What the queue does with what cannot simply be delivered."""
 
     name: str
     may_expire: bool  # something in it may have an end
-    backpressure: Backpressure | None  # who waits until its consumers have taken something
+
+    @property
+    def backpressure(self) -> Pressure | None:
+        """The publishers of the queue, if it holds them."""
 
     def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
     def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...

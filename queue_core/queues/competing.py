@@ -12,7 +12,6 @@ from typing import ClassVar, Final, Protocol
 
 from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
-from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
@@ -21,6 +20,7 @@ from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.delivery.settled import Settled
 from queue_core.errors import InvalidArgument, QueueFull, ResourceLocked
 from queue_core.message.message import Message
+from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.context import QueueContext
 from queue_core.queues.deduplication import Repetitions, Window
 from queue_core.queues.deduplication_records import PresentKeys

@@ -13,7 +13,6 @@ from typing import ClassVar, Final, Protocol
 
 from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
-from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.delivery.cursor import WRITE_ALL, Cursor
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
@@ -24,6 +23,7 @@ from queue_core.delivery.ready import FifoReady, Ready, Source
 from queue_core.delivery.settled import Settled
 from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
 from queue_core.message.message import Message
+from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.competing import Appends
 from queue_core.queues.context import QueueContext
 from queue_core.queues.spec import QueueSpec, is_storable

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 from queue_core.commit.unit import PacketRecord
-from queue_core.delivery.backpressure import STALL_SECONDS, Backpressure
 from queue_core.errors import CoreError, SessionNotFound
+from queue_core.queues.backpressure import STALL_SECONDS, Backpressure
 from queue_core.queues.competing import ClassicQueue, CompetingQueue
 from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import Overflow, QueueSpec

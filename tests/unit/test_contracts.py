@@ -31,7 +31,7 @@ FACE = (
 REACHED_INTO = {
     "queue_core.commit.unit",
     "queue_core.counters",
-    "queue_core.delivery.backpressure",
+    "queue_core.queues.backpressure",
     "queue_core.delivery.ready",
     "queue_core.queues.competing",
     "queue_core.queues.reserved_names",

@@ -19,8 +19,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.publish.runs import Run, taker_of
-from queue_core.delivery.backpressure import wait_for_room
 from queue_core.outcomes import Published
+from queue_core.queues.backpressure import wait_for_room
 from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import asyncpg
 
 from queue_core.commit.unit import OutboxRecord, Unit
 from queue_core.counters import Counters
-from queue_core.delivery.backpressure import wait_for_room
 from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
+from queue_core.queues.backpressure import wait_for_room
 from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
 from queue_core.queues.spec import Overflow
 from queue_core.store.write.rows import Forms, message_from_row

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from queue_core.counters import Counters
-from queue_core.delivery.backpressure import Backpressure
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import CursorSpec
@@ -15,6 +14,7 @@ from queue_core.delivery.ready import Budget, FifoReady, Ready
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
+from queue_core.queues.backpressure import Backpressure
 
 PRIORITIES = 3
 

@@ -11,9 +11,9 @@ from protocols.mqtt.publish import fan_out
 from protocols.mqtt.publish.fan_out import SLICE, WIDE, FanOut
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Publish, Version
-from queue_core.delivery.backpressure import Backpressure
 from queue_core.message.message import Message
 from queue_core.queues import competing as queues
+from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.routing.router import Match
 from tests.support.until import turns

@@ -15,7 +15,7 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeRequest,
 )
-from queue_core.delivery.backpressure import Backpressure
+from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.competing import EphemeralQueue
 from tests.unit.protocols.mqtt.wired import Broking, Wire
 

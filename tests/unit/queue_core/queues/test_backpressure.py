@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from queue_core.delivery.backpressure import Backpressure, wait_for_room
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import ConsumerStalled, CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
+from queue_core.queues.backpressure import Backpressure, wait_for_room
 from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
