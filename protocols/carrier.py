@@ -12,7 +12,7 @@ from queue_core.access.auth import Peer
 
 if TYPE_CHECKING:
     from queue_core.access.auth import Identity
-    from queue_core.queues.competing import CompetingQueue
+    from queue_core.queues.queue import Queue
 
 
 class Carrier(Protocol):
@@ -34,7 +34,7 @@ class Carrier(Protocol):
     def add_transaction(self, size: int) -> None:
         """Counts bytes that open transactions hold more than before; less, if below zero."""
 
-    def hold_for(self, queues: list[CompetingQueue]) -> None:
+    def hold_for(self, queues: list[Queue]) -> None:
         """Stops reading until subscribers that are behind have room in these queues."""
 
 
@@ -56,7 +56,7 @@ class _Gone:
     def add_transaction(self, size: int) -> None:
         """Does nothing: the connection holds no memory any more."""
 
-    def hold_for(self, queues: list[CompetingQueue]) -> None:
+    def hold_for(self, queues: list[Queue]) -> None:
         """Does nothing: there is no socket to read from."""
 
 

@@ -21,7 +21,7 @@ from protocols.services import Services
 from protocols.timer import Timer
 from queue_core.access.auth import Identity, Peer
 from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.competing import CompetingQueue
+from queue_core.queues.queue import Queue
 from queue_core.scheduler import scheduler
 from queue_core.vhost import Vhost
 
@@ -247,14 +247,14 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
         if not self._is_lost:
             self._read_on(STORE)
 
-    def hold_for(self, queues: list[CompetingQueue]) -> None:
+    def hold_for(self, queues: list[Queue]) -> None:
         """Stops reading until subscribers that are behind have room in these queues."""
         if not self._is_lost and not self._gate.is_shut_for(SUBSCRIBER):
             self._totals.held_publishers += 1
             self._gate.shut(SUBSCRIBER)
             self._waiting = self._loop.create_task(self._wait_for_room(queues))
 
-    async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
+    async def _wait_for_room(self, queues: list[Queue]) -> None:
         await wait_for_room(queues)
         if not self._is_lost:
             self._read_on(SUBSCRIBER)

@@ -10,16 +10,14 @@ from queue_core.commit.unit import Unit
 from queue_core.commit.waiter import Waiter
 from queue_core.errors import ExchangeNotFound
 from queue_core.message.message import Message
-from queue_core.queues.competing import Appends
 from queue_core.queues.exchange_memory import (
     ExchangeMemory,
     LiveHistory,
     LiveSeen,
-    StoredHistory,
     StoredMemory,
-    StoredSeen,
     exchange_of,
 )
+from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
 from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
@@ -31,13 +29,12 @@ from queue_core.routing.exchange_arguments import (
     is_cache_stored,
 )
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.routing.history_exchanges import DeduplicationExchange
 from queue_core.routing.router import Match
 
 if TYPE_CHECKING:
     from queue_core.queues.ports import StoredQueues
     from queue_core.routing.router import Route
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
@@ -67,23 +64,15 @@ class Memories:
 
     def attach(self, name: str, memory: ExchangeMemory) -> None:
         """Makes the exchange remember from now on."""
-        exchange = self._vhost.router.remember_by(name, memory)
-        if isinstance(memory, LiveSeen | StoredSeen) and isinstance(
-            exchange, DeduplicationExchange
-        ):
-            seen, clock = memory.seen, memory.context.clock
-            seen.ttl = cache_ttl(name, exchange.spec.arguments)
-            exchange.is_repeated = lambda key: seen.has_key(key, clock())
+        memory.attach(self._vhost.router.remember_by(name, memory))
 
     async def end(self, memory: Queue | None) -> None:
         """Ends a memory whose exchange is gone; None: that one had none."""
-        if not isinstance(memory, ExchangeMemory):
+        if memory is None:
             return
         memory.is_deleted = True
-        if memory.window is not None:
-            memory.window.clear()
-        if isinstance(memory, StoredMemory):
-            memory.cursor.end(GONE)
+        memory.end(GONE)
+        if memory.is_stored:
             await self._stored.delete(memory)
 
     async def end_all(self) -> None:
@@ -146,10 +135,10 @@ def replay(vhost: Vhost, source: str, destination: Queue | ExchangeRef) -> Waite
     """Gives what an exchange remembers to what has just been bound to it, in order, before anything
     that comes later; who waits for it to be committed. None: there is nothing."""
     memory = vhost.router.exchange(source).memory
-    if not isinstance(memory, LiveHistory | StoredHistory):
+    if memory is None:
         return None
     appends: Appends = []
-    for message in memory.recent.replay(vhost.context.clock()):
+    for message in memory.replay(vhost.context.clock()):
         for queue, options in _way(vhost, message, destination):
             if queue is not memory:
                 queue.take(message, options, appends, stays=True)

@@ -25,12 +25,12 @@ from queue_core.memory_account import PAUSE as LOOK_PAUSE
 from queue_core.memory_account import Memory, MemorySettings
 from queue_core.message.message import TOPIC_EXCHANGE, Form
 from queue_core.message.topic_forms import dotted
-from queue_core.queues.competing import EphemeralQueue
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
 from queue_core.queues.deduplication import MOST_IDS, IdBudget
 from queue_core.queues.exchange_memory import StoredMemory
 from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
+from queue_core.queues.queue import Queue
 from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
@@ -45,7 +45,7 @@ from queue_core.store.tables.users import StoredRoll
 from queue_core.store.tables.vhosts import Vhosts
 from queue_core.store.write.rows import Forms
 from queue_core.timers import Agenda
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
@@ -109,9 +109,7 @@ class Manager:
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
         self._histories = HistoryBudget(self.settings.history_bytes)
         self._delays = DelayBudget(self.settings.delays, self.counters, clock)
-        self._ephemeral = EphemeralMemory(
-            self.settings.ephemeral_bytes, clock, self._ephemeral_queues
-        )
+        self._ephemeral = EphemeralMemory(self.settings.ephemeral_bytes, clock, self._queues)
         self.memory = Memory(self.settings.memory, give_back, time.monotonic())
         self._database = Database(
             url,
@@ -257,6 +255,7 @@ class Manager:
         for stored in definitions.queues:
             vhost = self.vhosts[stored.vhost]
             queue = await self._database.restore(vhost, stored)
+            # By kind, as queues of all kinds are made here: a memory belongs to its exchange alone.
             if isinstance(queue, StoredMemory):
                 memories.setdefault(vhost.name, []).append(queue)
             else:
@@ -313,11 +312,8 @@ class Manager:
             self.settings.bindings,
         )
 
-    def _ephemeral_queues(self) -> Iterator[EphemeralQueue]:
-        for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
-                if isinstance(queue, EphemeralQueue):
-                    yield queue
+    def _queues(self) -> Iterator[Queue]:
+        return (queue for vhost in self.vhosts.values() for queue in vhost.queues.values())
 
     def on_lost(self, tell: Callable[[Exception], None]) -> None:
         """Calls `tell` when this gateway must stop, at once if the writer ended during the start:

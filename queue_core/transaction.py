@@ -14,16 +14,15 @@ from queue_core.delivery.cursor import settle
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
-from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, full, is_bound
 from queue_core.queues.deduplication import Repetitions
-from queue_core.queues.deduplication_records import SeenKeys
+from queue_core.queues.queue import Appends, Queue, is_bound
 from queue_core.queues.repeated_publishes import forget_live
 
 if TYPE_CHECKING:
     from queue_core.routing.router import Route
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.vhost import Vhost
 
-Live = list[tuple[EphemeralQueue, Message, tuple[object, ...]]]
+Live = list[tuple[Queue, Message, tuple[object, ...]]]
 Settlements = list[tuple[list[Delivery], Verdict]]
 Original = tuple[Repetitions, int, float]  # which window knows which message, and since when
 
@@ -39,7 +38,7 @@ class Publish:
     @property
     def is_judged_later(self) -> bool:
         """Whether an exchange on its way decides, with the commit, if it is a repetition."""
-        return any(isinstance(queue.window, SeenKeys) for queue, _ in self.route)
+        return any(queue.judges_repetitions for queue, _ in self.route)
 
 
 class Transaction:
@@ -49,7 +48,7 @@ class Transaction:
         self._vhost = vhost
         self._publishes: list[Publish] = []
         self._settlements: Settlements = []
-        self.pressed: list[CompetingQueue] = []  # once committed: queues without room for more
+        self.pressed: list[Queue] = []  # once committed: queues without room for more
 
     @property
     def size(self) -> int:
@@ -93,8 +92,8 @@ class Transaction:
         appends, live, stranded = self._appends(publishes)
         leaving = _leaving(settlements)
         for delivery, outcome in leaving.items():
-            queue = delivery.consumer.cursor.policy
-            if outcome is Outcome.REJECTED and isinstance(queue, CompetingQueue):
+            queue = self._vhost.queues.get(delivery.queue_name)
+            if outcome is Outcome.REJECTED and queue is not None:
                 dead_letters = self._vhost.context.dead_letters
                 appends += dead_letters.appends(queue, delivery.message, "rejected")
             delivery.consumer.cursor.detach(delivery)
@@ -133,7 +132,7 @@ class Transaction:
         appends: Appends = []
         live: Live = []
         stranded: list[Message] = []
-        coming: dict[EphemeralQueue, tuple[int, int]] = {}  # messages and bytes for each so far
+        coming: dict[Queue, tuple[int, int]] = {}  # messages and bytes for each so far
         counters = self._vhost.context.counters
         for publish in publishes:
             message, duplicates = publish.message, counters.duplicates
@@ -141,7 +140,7 @@ class Transaction:
             is_routed = is_bound(publish.route)
             counters.published += is_routed
             for queue, options in publish.route:
-                if isinstance(queue, EphemeralQueue):
+                if queue.is_ephemeral:
                     count, size = coming.get(queue, (0, 0))
                     is_taken = not queue.refuses(count, size)
                     coming[queue] = (count + 1, size + message.size())
@@ -152,7 +151,7 @@ class Transaction:
                     for log, entry in appends:
                         log.refuse(entry)
                     _forget_all(publishes)
-                    raise full(queue)  # type: ignore[arg-type]
+                    raise queue.full_error()
             if not is_routed:
                 stranded.append(message)
                 counters.unroutable += counters.duplicates == duplicates
@@ -183,13 +182,13 @@ def _forget_all(publishes: list[Publish]) -> None:
         forget_live(publish.message, publish.route)
 
 
-def _full(publishes: list[Publish]) -> list[CompetingQueue]:
+def _full(publishes: list[Publish]) -> list[Queue]:
     """Queues that hold their publishers, and that these have found full, or filled."""
     held = {
         queue: None
         for publish in publishes
         for queue, _ in publish.route
-        if isinstance(queue, CompetingQueue) and queue.backpressure is not None
+        if queue.backpressure is not None
     }
     return [queue for queue in held if queue.backpressure and queue.backpressure.is_full()]
 

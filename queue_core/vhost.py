@@ -24,7 +24,6 @@ from queue_core.delivery.cursor import settle
 from queue_core.errors import (
     CoreError,
     NameReserved,
-    NotSupported,
     QueueInUse,
     QueueNotEmpty,
     QueueNotFound,
@@ -34,8 +33,9 @@ from queue_core.exchange_memories import Memories, replay
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
-from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue, is_bound
 from queue_core.queues.context import QueueContext
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Appends, Queue, is_bound
 from queue_core.queues.repeated_publishes import forget_live, still_there
 from queue_core.queues.reserved_names import (
     MEMORY_PREFIXES,
@@ -45,7 +45,6 @@ from queue_core.queues.reserved_names import (
     is_reserved,
 )
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
-from queue_core.queues.stream import StreamQueue
 from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.routing.router import Route, Router
@@ -56,10 +55,9 @@ if TYPE_CHECKING:
     from queue_core.delivery.consumer import Sink
     from queue_core.queues.ports import StoredQueues
 
-Queue = CompetingQueue | StreamQueue
 log = logging.getLogger(__name__)
 
-NOT_PRESSED: list[CompetingQueue] = []  # shared, and never changed: this is asked once a chunk
+NOT_PRESSED: list[Queue] = []  # shared, and never changed: this is asked once a chunk
 
 
 class Vhost:
@@ -136,8 +134,6 @@ class Vhost:
         if len(route) != 1:
             return None
         ((queue, options),) = route
-        if isinstance(queue, StreamQueue):
-            return None
         appends = queue.take_run(messages, options)
         if appends is None:
             return None
@@ -211,7 +207,7 @@ class Vhost:
         self.context.delays.count_refused()
         return True
 
-    def take_pressed(self) -> list[CompetingQueue]:
+    def take_pressed(self) -> list[Queue]:
         """Queues of subscribers that the last publishes found full. Whoever published them waits
         for room, see `backpressure`; one that is about to publish throws away what others left."""
         pressed = self.context.pressed
@@ -337,13 +333,11 @@ class Vhost:
             return counts.waiting
 
     async def _end_queue(self, queue: Queue, reason: CoreError) -> None:
-        if isinstance(queue, EphemeralQueue):
-            self._forget_queue(queue, reason)
-        else:
+        if queue.is_stored:
             await self._stored.delete(queue)
-            self._forget_queue(queue, reason)
+        self._forget_queue(queue, reason)
 
-    def end_ephemeral(self, queue: EphemeralQueue, reason: CoreError) -> None:
+    def end_ephemeral(self, queue: Queue, reason: CoreError) -> None:
         """Ends a queue of which nothing is stored, at once; nothing happens if it has ended."""
         if not queue.is_deleted:
             self._forget_queue(queue, reason)
@@ -352,7 +346,7 @@ class Vhost:
         """The virtual host was removed: it has no stored queues but its exchanges' own, and those
         go with it, as those in memory do."""
         gone = QueueNotFound(f"virtual host '{self.name}' was removed")
-        for queue in [each for each in self.queues.values() if isinstance(each, EphemeralQueue)]:
+        for queue in [each for each in self.queues.values() if not each.is_stored]:
             self._forget_queue(queue, gone)
         self._later(self.memories.end_all())
 
@@ -362,27 +356,14 @@ class Vhost:
         if queue.owner is not None:
             self._owned.get(id(queue.owner), {}).pop(queue.name, None)
         removal = self.router.unregister_queue(queue.name)
-        if isinstance(queue, StreamQueue):
-            queue.end_cursors(lambda cursor: cursor.end(reason))
-        else:
-            queue.cursor.end(reason)
-            if queue.backpressure is not None:
-                queue.backpressure.release()
-            if queue.window is not None:
-                queue.window.clear()
+        queue.end(reason)
         for name in removal.unused_exchanges:
             self._later(self.delete_exchange(name, if_unused=True))
 
     async def purge_queue(self, name: str, owner: object = None) -> int:
         """The number of messages that nobody had, due or not; those in flight stay. Committed on
         return."""
-        queue = self.queue(name, owner)
-        if isinstance(queue, StreamQueue):
-            raise NotSupported(
-                f"stream '{name}' cannot be purged: set x-max-age or x-max-length-bytes, "
-                "or delete it"
-            )
-        count = queue.cursor.purge()
+        count = self.queue(name, owner).purge()
         await self.writer.flushed()
         return count
 
@@ -469,7 +450,7 @@ class Vhost:
         if isinstance(destination, ExchangeRef):
             target = self.router.exchange(destination.name).spec.durable
         else:
-            target = not isinstance(destination, EphemeralQueue)
+            target = destination.is_stored
         return target and self.router.exchange(source).spec.durable
 
     def stored_bindings(self) -> Iterator[Binding[Queue]]:
@@ -495,9 +476,8 @@ class Vhost:
     ) -> Consumer:
         """A consumer, which gets nothing before its first `wake`. End it with `end_consumer`."""
         queue = self.queue(name, owner)
-        if isinstance(queue, StreamQueue):
-            return await queue.consume(sink, spec)
-        return queue.consume(sink, spec)
+        start = await queue.find_start(spec)
+        return queue.consume(sink, spec, start)
 
     def end_consumer(self, consumer: Consumer, verdict: Verdict | None) -> None:
         """The peer is gone, and what it had gets the verdict; None: it may still settle."""
@@ -519,8 +499,6 @@ class Vhost:
     ) -> Delivery | None:
         """One message, if one is ready."""
         queue = self.queue(name, owner)
-        if isinstance(queue, StreamQueue):
-            raise NotSupported(f"stream '{name}' is read by consumers, not by get")
         queue.touch()
         getter = _Getter()
         spec = ConsumerSpec(
@@ -531,7 +509,7 @@ class Vhost:
             priority=-(1 << 31),
             origin=origin,
         )
-        consumer = queue.cursor.add_consumer(getter, spec)
+        consumer = queue.consume_one(getter, spec)
         consumer.drain(getter.on_drained)
         try:
             return await getter.answer
@@ -541,9 +519,9 @@ class Vhost:
     async def browse(self, name: str, start: int, limit: int, owner: object = None) -> list[Entry]:
         """Messages that are not settled, from an offset on, without any effect on them."""
         queue = self.queue(name, owner)
-        if isinstance(queue, EphemeralQueue):
-            return queue.peek(start, limit)
-        return await self._stored.browse(queue, start, limit)
+        if queue.is_stored:
+            return await self._stored.browse(queue, start, limit)
+        return queue.peek(start, limit)
 
     def settle(
         self,

@@ -30,7 +30,7 @@ from queue_core.access.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.access.browser_origins import AllowedHosts
 from queue_core.errors import AccessRefused
 from queue_core.manager import Manager
-from queue_core.vhost import Queue
+from queue_core.queues.queue import Queue
 
 REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from gateway.connections import Connections
 from queue_core.counters import QueueCounts
 from queue_core.manager import Manager
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueKind
-from queue_core.vhost import Queue
 
 MOST_QUEUES: Final = 500
 SURVEYED_AT_ONCE: Final = 1000  # queues, in a millisecond or two

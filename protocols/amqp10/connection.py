@@ -33,7 +33,7 @@ from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Login
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.competing import CompetingQueue
+from queue_core.queues.queue import Queue
 from queue_core.scheduler import scheduler
 
 log = logging.getLogger(__name__)
@@ -352,14 +352,14 @@ class Connection(asyncio.Protocol):
         if self._machine is not None and self._machine.is_open:
             self._machine.vhost.take_pressed()
 
-    def _hold_for(self, queues: list[CompetingQueue]) -> None:
+    def _hold_for(self, queues: list[Queue]) -> None:
         """Subscribers of what it published are behind."""
         if not self._is_lost and not self._gate.is_shut_for(SUBSCRIBER):
             self._counters.held_publishers += 1
             self._gate.shut(SUBSCRIBER)
             self._waiting = self._loop.create_task(self._wait_for_room(queues))
 
-    async def _wait_for_room(self, queues: list[CompetingQueue]) -> None:
+    async def _wait_for_room(self, queues: list[Queue]) -> None:
         await wait_for_room(queues)
         if not self._is_lost:
             self._read_on(SUBSCRIBER)

@@ -44,7 +44,6 @@ from protocols.mqtt.wire.reasons import MqttError, ReasonCode, violation
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.outcomes import RELEASED
-from queue_core.queues.stream import StreamQueue
 from queue_core.sessions.session import KEEP, Keep
 
 if TYPE_CHECKING:
@@ -229,8 +228,6 @@ class Client:
             vhost.end_consumer(self._consumers.pop(name), RELEASED)
         for name in wanted - self._consumers.keys():
             queue = vhost.queue(name)
-            if isinstance(queue, StreamQueue):
-                continue  # a group's queue is never one
             sink = SharedSink(self.deliverer, session, session.shared_address(name))
             consumer = self._consumers[name] = queue.consume(sink, self._spec(name))
             consumer.unsent = self._terms.output.unsent

@@ -17,6 +17,7 @@ from queue_core.errors import ConsumerStalled
 
 if TYPE_CHECKING:
     from queue_core.queues.competing import CompetingQueue
+    from queue_core.queues.queue import Queue
     from queue_core.timers import Appointment
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Backpressure:
             consumer.sink.on_cancel(consumer, error)
 
 
-async def wait_for_room(queues: Iterable[CompetingQueue]) -> None:
+async def wait_for_room(queues: Iterable[Queue]) -> None:
     """Returns when each of the queues has room, one after the other."""
     for queue in queues:
         if queue.backpressure is not None:

@@ -18,8 +18,8 @@ from queue_core.queues.recent_history import HistoryBudget
 from queue_core.timers import Agenda
 
 if TYPE_CHECKING:
-    from queue_core.queues.competing import CompetingQueue
     from queue_core.queues.dead_letters import DeadLetters
+    from queue_core.queues.queue import Queue
 
 
 def at_once(call: Callable[[], None]) -> None:
@@ -51,4 +51,4 @@ class QueueContext:
     is_crowded: bool = False
     # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
     # and waits for them.
-    pressed: list[CompetingQueue] = field(default_factory=list)
+    pressed: list[Queue] = field(default_factory=list)

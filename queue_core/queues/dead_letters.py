@@ -22,9 +22,8 @@ from queue_core.routing.exchanges import ExchangeKind
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Writer
-    from queue_core.queues.competing import Appends, CompetingQueue
+    from queue_core.queues.queue import Appends, Queue
     from queue_core.routing.router import Route, Router
-    from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class DeadLetters:
         self._clock = clock
         self._delays = delays
 
-    def move(self, queue: CompetingQueue, cursor: Cursor, entry: Entry, reason: str) -> None:
+    def move(self, queue: Queue, cursor: Cursor, entry: Entry, reason: str) -> None:
         """Moves an entry out of its queue to where the dead letters go, in one commit; drops it
         where nobody takes it."""
         appends = self.appends(queue, entry.message, reason)
@@ -69,7 +68,7 @@ class DeadLetters:
         else:
             cursor.drop(entry)
 
-    def appends(self, queue: CompetingQueue, message: Message, reason: str) -> Appends:
+    def appends(self, queue: Queue, message: Message, reason: str) -> Appends:
         """Lists the appends that belong into the commit in which the message leaves its queue. The
         message counts as dead-lettered, or as dropped where nobody takes it."""
         letter, route = self._letter(queue, message, reason)
@@ -83,7 +82,7 @@ class DeadLetters:
             self._count_drop(queue, reason)
         return appends
 
-    def add_refused(self, queue: CompetingQueue, message: Message) -> None:
+    def add_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letters a message that the queue refused to take, because it is full."""
         letter, route = self._letter(queue, message, "maxlen")
         appends: Appends = []
@@ -94,9 +93,7 @@ class DeadLetters:
         if route:
             self._counters.dead_lettered += 1
 
-    def _letter(
-        self, queue: CompetingQueue, message: Message, reason: str
-    ) -> tuple[Message, Route[Queue]]:
+    def _letter(self, queue: Queue, message: Message, reason: str) -> tuple[Message, Route[Queue]]:
         """Makes the dead letter of a message, and finds the queues that it goes to."""
         spec = queue.spec
         exchange = spec.dead_letter_exchange
@@ -132,7 +129,7 @@ class DeadLetters:
             log.warning("queue '%s': a dead letter would go round in a circle; dropped", queue.name)
         return letter, kept
 
-    def _count_drop(self, queue: CompetingQueue, reason: str) -> None:
+    def _count_drop(self, queue: Queue, reason: str) -> None:
         counters = self._counters
         name = DROPPED[reason]
         setattr(counters, name, getattr(counters, name) + 1)

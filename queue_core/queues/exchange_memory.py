@@ -9,29 +9,37 @@ another is in memory only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-from queue_core.delivery.consumer import Entry
+from queue_core.counters import QueueCounts
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Sink
 from queue_core.delivery.cursor import Cursor
+from queue_core.errors import CoreError, NotSupported
 from queue_core.message.message import CANONICAL, Message, Properties
-from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue
+from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.context import QueueContext
 from queue_core.queues.deduplication_records import Seen, SeenKeys
+from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.recent_history import RecentMessages
 from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.exchange_arguments import cache_ttl
+from queue_core.routing.history_exchanges import DeduplicationExchange
 
 if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log
     from queue_core.delivery.ready import Source
     from queue_core.delivery.settled import Settled
+    from queue_core.routing.exchanges import Exchange
 
 NO_STORE: Final = "x-recent-history-no-store"
 _NO_STORE_OCTETS: Final = NO_STORE.encode()
 
 
-class ExchangeMemory(CompetingQueue):
-    """A memory is a queue that nobody consumes from; messages that leave it are not lost."""
+class ExchangeMemory(Queue):
+    """A memory is a queue that nobody consumes from."""
 
     is_memory = True
 
@@ -42,19 +50,48 @@ class ExchangeMemory(CompetingQueue):
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
         return None
 
-    def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
-        cursor.drop(entry)
+    def attach(self, exchange: Exchange[Any]) -> None:
+        """Makes the exchange decide by this memory, where its kind does."""
+
+
+class LiveMemory(ExchangeMemory):
+    """An exchange's memory in this process, which is the record of its messages and no more."""
+
+    def consume(self, sink: Sink, spec: ConsumerSpec, start: int = 0) -> Consumer:
+        raise NotSupported(f"'{self.name}' is an exchange's memory, which nobody consumes from")
+
+    def consume_one(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        return self.consume(sink, spec)
+
+    def on_consumer_gone(self) -> None:
+        """Never called: nobody consumes from a memory."""
+
+    def counts(self) -> QueueCounts:
+        return QueueCounts(0, 0, 0, 0)
+
+    def peek(self, start: int, limit: int) -> list[Entry]:
+        return []
+
+    def purge(self) -> int:
+        return 0
+
+    def end(self, reason: CoreError) -> None:
+        if self.window is not None:
+            self.window.clear()
 
 
 class StoredMemory(ExchangeMemory, ClassicQueue):
-    """An exchange's memory that outlives the gateway."""
+    """An exchange's memory that outlives the gateway. Messages that leave it are not lost."""
 
+    def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
+        cursor.drop(entry)
+
+    @abstractmethod
     def recall(self, entries: list[Entry]) -> None:
         """Restores the memory from the entries that a restart found, the oldest first."""
-        raise TypeError("a memory says what it makes of its entries")
 
 
-class LiveHistory(ExchangeMemory):
+class LiveHistory(LiveMemory):
     """A live history keeps the last messages of an exchange that is not durable."""
 
     def __init__(self, spec: QueueSpec, context: QueueContext) -> None:
@@ -72,6 +109,9 @@ class LiveHistory(ExchangeMemory):
         if _is_kept(message):
             self.recent.remember(message, self.context.clock())
         return True
+
+    def replay(self, now: float) -> list[Message]:
+        return self.recent.replay(now)
 
 
 class StoredHistory(StoredMemory):
@@ -112,9 +152,14 @@ class StoredHistory(StoredMemory):
         for entry in entries:
             self.recent.remember(entry.message, self.context.clock())
 
+    def replay(self, now: float) -> list[Message]:
+        return self.recent.replay(now)
 
-class LiveSeen(ExchangeMemory):
+
+class LiveSeen(LiveMemory):
     """A live memory of values forgets them when the gateway ends."""
+
+    judges_repetitions = True
 
     def __init__(self, spec: QueueSpec, context: QueueContext, ttl: float | None) -> None:
         super().__init__(spec, context)
@@ -135,9 +180,17 @@ class LiveSeen(ExchangeMemory):
             self.seen.remember(message, now)
         return True
 
+    def is_repeated(self, message: Message, taken: set[Log]) -> bool:
+        return self.seen.repeats(message)
+
+    def attach(self, exchange: Exchange[Any]) -> None:
+        _judge_by(self.seen, self.context.clock, exchange)
+
 
 class StoredSeen(StoredMemory):
     """A stored memory of values has a slip for each value, without the message."""
+
+    judges_repetitions = True
 
     def __init__(
         self,
@@ -186,6 +239,9 @@ class StoredSeen(StoredMemory):
     def _on_refused(self, entry: Entry) -> None:
         self.seen.forget_key(_key_on(entry.message))
 
+    def attach(self, exchange: Exchange[Any]) -> None:
+        _judge_by(self.seen, self.context.clock, exchange)
+
 
 STORED_KINDS: Final[dict[str, type[StoredMemory]]] = {
     HISTORY_PREFIX: StoredHistory,
@@ -214,6 +270,12 @@ def _is_kept(message: Message) -> bool:
 
 def _seen_keys(spec: QueueSpec, context: QueueContext, ttl: float | None) -> SeenKeys:
     return SeenKeys(spec.max_length or 1, ttl, context.ids, f"exchange '{exchange_of(spec.name)}'")
+
+
+def _judge_by(seen: SeenKeys, clock: Callable[[], float], exchange: Exchange[Any]) -> None:
+    if isinstance(exchange, DeduplicationExchange):
+        seen.ttl = cache_ttl(exchange.spec.name, exchange.spec.arguments)
+        exchange.is_repeated = lambda key: seen.has_key(key, clock())
 
 
 def _slip(key: str, expires_at: float | None) -> Message:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from queue_core.delivery.consumer import Entry
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.vhost import Vhost
 
 
 class StoredQueues(Protocol):

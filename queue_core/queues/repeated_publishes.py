@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from queue_core.message.message import Message
-from queue_core.queues.competing import Appends, ClassicQueue
-from queue_core.queues.deduplication_records import SeenKeys
+from queue_core.queues.queue import Appends, Queue
 
 if TYPE_CHECKING:
-    from queue_core.commit.queue_log import Log
-    from queue_core.routing.router import Match, Route
-    from queue_core.vhost import Queue
+    from queue_core.routing.router import Route
 
 
 def still_there(
@@ -22,15 +19,8 @@ def still_there(
     """Makes the question that a repetition asks at its commit: whether the repeated message is
     still on record, or was refused meanwhile."""
     taken = {log for log, _ in appends}
-    windows = [match.queue.window for match in route if _is_repeated(message, match, taken)]
+    windows = [queue.window for queue, _ in route if queue.is_repeated(message, taken)]
     return (lambda: all(each.holds(message) for each in windows if each)) if windows else None
-
-
-def _is_repeated(message: Message, match: Match[Queue], taken: set[Log]) -> bool:
-    queue = match.queue
-    if isinstance(queue, ClassicQueue):
-        return queue.window is not None and queue.log not in taken
-    return isinstance(queue.window, SeenKeys) and queue.window.repeats(message)
 
 
 def forget_live(message: Message, route: Route[Queue]) -> None:

@@ -7,9 +7,9 @@ joined anew. What is old goes by retention, in whole segments; see `store.segmen
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from math import inf
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
@@ -21,11 +21,17 @@ from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.orderly_end import end_lease
 from queue_core.delivery.ready import FifoReady, Ready, Source
 from queue_core.delivery.settled import Settled
-from queue_core.errors import InvalidArgument, LimitExceeded, QueueNotFound, ResourceLocked
+from queue_core.errors import (
+    CoreError,
+    InvalidArgument,
+    LimitExceeded,
+    NotSupported,
+    QueueNotFound,
+    ResourceLocked,
+)
 from queue_core.message.message import Message
-from queue_core.queues.backpressure import Backpressure
-from queue_core.queues.competing import Appends
 from queue_core.queues.context import QueueContext
+from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.spec import QueueSpec, is_storable
 from queue_core.scheduler import scheduler
 from queue_core.timers import Appointment
@@ -45,10 +51,12 @@ class StreamSource(Source, Protocol):
         ...
 
 
-class StreamQueue:
-    """Implements the cursors' `Policy`, of which a stream needs little."""
+class StreamQueue(Queue):
+    """Implements the cursors' `Policy`, of which a stream needs little. A stream keeps what it
+    gets, repetitions too, has room for all, and is never idle; what is old goes by retention."""
 
-    is_memory: ClassVar[bool] = False
+    is_stored = True
+    is_stream = True
 
     def __init__(
         self,
@@ -60,17 +68,8 @@ class StreamQueue:
         leases: dict[str, int] | None = None,
         gaps: Intervals | None = None,
     ) -> None:
-        self.spec = spec
-        self.name = spec.name
-        self.context = context
+        super().__init__(spec, context)
         self.log = log
-        self.owner: object = None
-        self.created_by: str | None = None  # the user who declared it
-        self.window: None = None  # a stream keeps what it gets, repetitions too
-        self.is_deleted = False
-        self.on_idle: Callable[[StreamQueue], None] | None = None  # never called
-        self.backpressure: Backpressure | None = None  # a log has room for all
-        self.may_expire = False  # what is old goes by retention
         self._source = source
         self._groups = groups or {}  # of those that nobody reads by at the moment, too
         self._leases = leases or {}
@@ -98,6 +97,17 @@ class StreamQueue:
         self.log.pending += 1
         appends.append((self.log, entry))
         return True
+
+    @property
+    def takes_runs(self) -> bool:
+        return False
+
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        return None
+
+    @property
+    def pending(self) -> int:
+        return self.log.pending
 
     def _on_commit(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -146,11 +156,19 @@ class StreamQueue:
             if end > settled.floor:
                 settled.mark_range(max(start, settled.floor), end)
 
-    async def consume(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+    async def find_start(self, spec: ConsumerSpec) -> int:
+        """Finds where the reader's cursor begins, if it is new: a committed position wins over the
+        one that is asked for."""
         if spec.exclusive and spec.group is None:
             raise InvalidArgument(f"stream '{self.name}': an exclusive consumer needs a group")
-        start = await self._start(spec)
-        if self.is_deleted:
+        if spec.group is None:
+            return await self._find(spec.start)
+        self._check_group(spec.group)
+        settled = self._groups.get(spec.group)
+        return await self._find(spec.start) if settled is None else settled.floor
+
+    def consume(self, sink: Sink, spec: ConsumerSpec, start: int = 0) -> Consumer:
+        if self.is_deleted:  # while its start was looked for
             raise QueueNotFound(f"stream '{self.name}' was deleted")
         cursor = self._cursor(spec, start)
         if spec.exclusive and cursor.consumers:
@@ -161,14 +179,8 @@ class StreamQueue:
             )
         return cursor.add_consumer(sink, spec)
 
-    async def _start(self, spec: ConsumerSpec) -> int:
-        """Where its cursor begins, if it is new: a committed position wins over the one that is
-        asked for."""
-        if spec.group is None:
-            return await self._find(spec.start)
-        self._check_group(spec.group)
-        settled = self._groups.get(spec.group)
-        return await self._find(spec.start) if settled is None else settled.floor
+    def consume_one(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        raise NotSupported(f"stream '{self.name}' is read by consumers, not by get")
 
     def _cursor(self, spec: ConsumerSpec, start: int) -> Cursor:
         if spec.group is None:
@@ -261,7 +273,6 @@ class StreamQueue:
         return self.log.tail if time > LATEST else await self._source.offset_at(time)
 
     def commit_cursor(self, group: str, offset: int) -> None:
-        """All up to and with `offset` is settled for that group."""
         if offset >= self.log.tail or offset < 0:
             raise InvalidArgument(
                 f"stream '{self.name}' has offsets {self.first_offset} to {self.log.tail - 1}; "
@@ -317,9 +328,6 @@ class StreamQueue:
         cursor = self._cursors.get(group)
         return self._leases.get(group, 0) if cursor is None else cursor.lease_asked
 
-    def touch(self) -> None:
-        """A stream does not end by not being used."""
-
     def _message_count(self) -> int:
         first, tail = self.first_offset, self.log.tail
         return tail - first - self._gaps.size_between(first, tail)
@@ -338,12 +346,21 @@ class StreamQueue:
         """All by which messages are in somebody's hands, or may be."""
         return [*self.log.cursors, *self._put_away]
 
-    def end_cursors(self, end: Callable[[Cursor], None]) -> None:
+    def peek(self, start: int, limit: int) -> list[Entry]:
+        return []  # the log is in the database
+
+    def purge(self) -> int:
+        raise NotSupported(
+            f"stream '{self.name}' cannot be purged: set x-max-age or x-max-length-bytes, "
+            "or delete it"
+        )
+
+    def end(self, reason: CoreError) -> None:
         self.due_times.clear()
         if self._waking is not None:
             self._waking.cancel()
         for cursor in list(self.log.cursors):
-            end(cursor)
+            cursor.end(reason)
 
     # --- the cursors' policy: nothing expires, nothing is buried
 

@@ -14,7 +14,7 @@ from queue_core.commit.unit import Unit
 if TYPE_CHECKING:
     from queue_core.delivery.consumer import Delivery
     from queue_core.errors import CoreError
-    from queue_core.queues.competing import ClassicQueue
+    from queue_core.queues.classic import ClassicQueue
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

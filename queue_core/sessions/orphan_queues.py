@@ -15,7 +15,7 @@ from queue_core.errors import CoreError, QueueNotFound
 from queue_core.timers import Agenda
 
 if TYPE_CHECKING:
-    from queue_core.queues.competing import ClassicQueue
+    from queue_core.queues.queue import Queue
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Leftovers:
         self._agenda = agenda
         self._later = later
 
-    async def drop(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+    async def drop(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
         """Deletes the queue. Called in its turn; `turn` is for when that has to be done again."""
         if queue.is_deleted:
             return
@@ -45,9 +45,9 @@ class Leftovers:
             again = self._clock() + RETRY
             self._agenda.at(again, lambda: self.drop_later(vhost, queue, turn))
 
-    def drop_later(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+    def drop_later(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
         self._later(self._drop_in_turn(vhost, queue, turn))
 
-    async def _drop_in_turn(self, vhost: Vhost, queue: ClassicQueue, turn: Turn) -> None:
+    async def _drop_in_turn(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
         async with turn():
             await self.drop(vhost, queue, turn)

@@ -16,7 +16,8 @@ from urllib.parse import quote
 from queue_core.commit.unit import PacketRecord
 from queue_core.errors import CoreError, SessionNotFound
 from queue_core.queues.backpressure import STALL_SECONDS, Backpressure
-from queue_core.queues.competing import ClassicQueue, CompetingQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.competing import CompetingQueue
 from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import Overflow, QueueSpec
 from queue_core.sessions.claims import claim_entry

@@ -23,7 +23,9 @@ from queue_core.errors import (
 )
 from queue_core.keyed_lock import Turns
 from queue_core.outcomes import FAILED
-from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.queues.classic import ClassicQueue, classic
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import LIVE_SESSION_PREFIX, SHARE_PREFIX, STORED_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.inflight import PacketLedger
@@ -191,8 +193,8 @@ class Sessions:
         if spec.name in vhost.queues:  # of a session that ended when it could not be deleted
             with suppress(QueueNotFound):
                 await vhost.delete_queue(spec.name, inside=True)
-        queue = await vhost.declare_queue(spec, created_by=state.user, inside=True)
-        if not isinstance(queue, ClassicQueue):
+        queue = classic(await vhost.declare_queue(spec, created_by=state.user, inside=True))
+        if queue is None:
             raise InvalidArgument(f"queue '{spec.name}' is not of the kind that a session needs")
         queue.wants = is_worth_storing
         return queue
@@ -403,8 +405,8 @@ class Sessions:
         self._drop_orphans()
 
     def _restore(self, vhost: Vhost, state: SessionState, packets: Iterable[PacketRecord]) -> None:
-        queue = vhost.queues.get(STORED_PREFIX + state.key[1])
-        if isinstance(queue, ClassicQueue):
+        queue = classic(vhost.queues.get(STORED_PREFIX + state.key[1]))
+        if queue is not None:
             queue.spec = self._stored_spec(queue.name)  # limits are as configured now
             queue.wants = is_worth_storing
             state.stored = queue
@@ -431,7 +433,7 @@ class Sessions:
         """Queues whose session ended, or never was, when the gateway stopped in between."""
         for vhost in self._vhosts.values():
             for queue in vhost.queues.values():
-                if isinstance(queue, ClassicQueue) and self._is_orphan(vhost.name, queue.name):
+                if queue.is_stored and self._is_orphan(vhost.name, queue.name):
                     log.info("queue '%s' belongs to no session any more; removed", queue.name)
                     self._leftovers.drop_later(vhost, queue, self._turn_of_queue(vhost, queue))
 
@@ -440,7 +442,7 @@ class Sessions:
             return (vhost, name[len(STORED_PREFIX) :]) not in self._states
         return name.startswith(SHARE_PREFIX) and not self.shares.has(vhost, name)
 
-    def _turn_of_queue(self, vhost: Vhost, queue: ClassicQueue) -> Turn:
+    def _turn_of_queue(self, vhost: Vhost, queue: Queue) -> Turn:
         if queue.name.startswith(SHARE_PREFIX):
             return lambda: self.shares.turn_of(vhost.name, queue.name)
         return lambda: self.turn_of((vhost.name, queue.name[len(STORED_PREFIX) :]))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from queue_core.errors import QueueNotFound
 from queue_core.keyed_lock import Turns
-from queue_core.queues.competing import ClassicQueue, CompetingQueue
+from queue_core.queues.classic import ClassicQueue, classic
+from queue_core.queues.competing import CompetingQueue
 from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.orphan_queues import Leftovers
@@ -149,8 +150,8 @@ class Shares:
         group = self._group(vhost, subscription)
         group.members[client_id] = Member(subscription, is_persistent=True)
         if group.stored is None:
-            queue = vhost.queues.get(SHARE_PREFIX + group.name)
-            if isinstance(queue, ClassicQueue):
+            queue = classic(vhost.queues.get(SHARE_PREFIX + group.name))
+            if queue is not None:
                 self._adopt(group, queue)
 
     async def heal(self) -> None:
@@ -176,8 +177,8 @@ class Shares:
             if spec.name in group.vhost.queues:  # of a group that ended, and not yet deleted
                 with suppress(QueueNotFound):
                     await group.vhost.delete_queue(spec.name, inside=True)
-            queue = await group.vhost.declare_queue(spec, inside=True)
-            if not isinstance(queue, ClassicQueue):
+            queue = classic(await group.vhost.declare_queue(spec, inside=True))
+            if queue is None:
                 raise QueueNotFound(f"queue '{spec.name}' is not the kind that a group needs")
             self._adopt(group, queue)
         self._bind(group)

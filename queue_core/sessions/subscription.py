@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from queue_core.delivery.consumer import Consumer
 from queue_core.message.message import Message
-from queue_core.queues.competing import Appends, EphemeralQueue
 from queue_core.queues.context import QueueContext
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Appends
 from queue_core.queues.reserved_names import SHARE_PREFIX
 from queue_core.queues.spec import QueueSpec
 
@@ -68,3 +70,7 @@ class LiveQueue(EphemeralQueue):
         if self.has_stored and is_worth_storing(message, options):
             return True
         return super().take(message, options, appends, stays=stays)
+
+    def direct_consumer(self) -> Consumer | None:
+        """None, whoever consumes: each message decides by `take` which queue it goes to."""
+        return None

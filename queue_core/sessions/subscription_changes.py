@@ -16,7 +16,7 @@ from queue_core.routing.topics import filter_tokens
 
 if TYPE_CHECKING:
     from queue_core.keyed_lock import Turns
-    from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+    from queue_core.queues.queue import Queue
     from queue_core.sessions.session import ClientKey, Session, SessionState, SessionStore
     from queue_core.sessions.shared import Shares
     from queue_core.sessions.subscription import Subscription
@@ -207,9 +207,9 @@ class Changes:
         elif state.id:
             self._shares.restore(vhost, state.key[1], subscription)
 
-    def _queues(self, state: SessionState) -> list[ClassicQueue | EphemeralQueue]:
+    def _queues(self, state: SessionState) -> list[Queue]:
         """Stored first: what is on its way goes to one of the two in any case."""
-        queues: list[ClassicQueue | EphemeralQueue] = []
+        queues: list[Queue] = []
         if state.stored is not None and not state.stored.is_deleted:
             queues.append(state.stored)
         session = self._session_of(state)

@@ -48,7 +48,7 @@ from queue_core.store.write.segments import SegmentBook, SegmentLimits
 from queue_core.store.write.writer import Writer
 
 if TYPE_CHECKING:
-    from queue_core.queues.competing import ClassicQueue
+    from queue_core.queues.classic import ClassicQueue
     from queue_core.queues.stream import StreamQueue
     from queue_core.sessions.sessions import Sessions
     from queue_core.vhost import Vhost

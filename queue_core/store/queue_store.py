@@ -14,7 +14,7 @@ from queue_core.delivery.delayed import Delay, restore
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.delivery.settled import Settled
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.deduplication import Window
 from queue_core.queues.deduplication_records import Present, PresentKeys
 from queue_core.queues.exchange_memory import stored_memory_class
@@ -26,7 +26,8 @@ from queue_core.store.read.recovery import PAGE_ROWS, Recovered
 from queue_core.store.tables.definitions import DefinitionStore
 
 if TYPE_CHECKING:
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.queues.queue import Queue
+    from queue_core.vhost import Vhost
 
 Reading = asyncpg.Connection | PoolConnectionProxy
 

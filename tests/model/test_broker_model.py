@@ -14,12 +14,12 @@ from queue_core.delivery.consumer import Delivery
 from queue_core.errors import CoreError, ExchangeNotFound, QueueFull
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Published
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store.operator.operations import Operations, connect
 from queue_core.transaction import Transaction
-from queue_core.vhost import Queue
 from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_broker import (
     Binding,

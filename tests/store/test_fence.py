@@ -15,12 +15,12 @@ from queue_core.errors import CoreError
 from queue_core.manager import Manager
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.store import pooler_check as session_probe
 from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
 from queue_core.store.pooler_check import NoSession
 from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
-from queue_core.vhost import Queue
 from tests.support.managers import House, Told
 from tests.support.pooler import PROGRAM, running_pooler
 from tests.support.until import until_true

@@ -114,6 +114,6 @@ async def test_a_dead_letter_has_it(noting: House) -> None:
 
 async def test_what_is_settled_leaves_nothing_behind(noting: House) -> None:
     queue = noting.vhost.queue("q")
-    assert queue.cursor.history.amendments  # type: ignore[union-attr]
+    assert queue.cursor.history.amendments  # type: ignore[attr-defined]
     await natives(noting)
-    assert not queue.cursor.history.amendments  # type: ignore[union-attr]
+    assert not queue.cursor.history.amendments  # type: ignore[attr-defined]

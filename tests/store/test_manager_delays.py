@@ -112,7 +112,7 @@ async def test_a_limit_in_bytes_is_about_what_is_ready_after_a_restart(
     await house.flushed()
     assert queue.cursor.ready.bytes == 1
     await getattr(house, restart)()
-    ready = house.vhost.queue("q").cursor.ready  # type: ignore[union-attr]
+    ready = house.vhost.queue("q").cursor.ready  # type: ignore[attr-defined]
     assert ready.bytes == 1
     await house.later(31)
     assert ready.bytes == 2

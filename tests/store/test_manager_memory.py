@@ -15,7 +15,8 @@ from queue_core.delivery.filtered_view import LOOK_AHEAD
 from queue_core.delivery.ready import LEAST
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
-from queue_core.queues import competing as queues
+from queue_core.queues import ephemeral
+from queue_core.queues.classic import ClassicQueue
 from queue_core.store.read import reader
 from tests.support.managers import House
 
@@ -50,7 +51,7 @@ async def test_a_purge_gives_back_what_is_just_being_read(house: House) -> None:
     await house.store("q", *[b"x"] * 50)
     await house.reopen()
     queue = house.vhost.queue("q")
-    assert isinstance(queue, queues.ClassicQueue)
+    assert isinstance(queue, ClassicQueue)
     _, consumer = await house.consume("q", credit=1)  # which asks for them
     await house.vhost.purge_queue("q")
     await house.store("q", b"y")
@@ -70,7 +71,7 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
     await inbox.has(1)
     await asyncio.gather(*house.manager._database._reader._tasks)
     queue = house.vhost.queue("q")
-    assert isinstance(queue, queues.ClassicQueue)
+    assert isinstance(queue, ClassicQueue)
     assert queue.context.budget.used < (2 * LEAST + 1) * 210_000
 
 
@@ -92,7 +93,7 @@ async def test_large_messages_behind_small_ones_are_read_back_a_few_at_a_time(
         await house.flushed()
     await house.reopen()
     queue = house.vhost.queue("q")
-    assert isinstance(queue, queues.ClassicQueue)
+    assert isinstance(queue, ClassicQueue)
     sizes: list[int] = []
     inbox, consumer = await house.consume("q", credit=1)
     while len(sizes) < 340:
@@ -131,7 +132,7 @@ async def test_a_delivery_that_fails_again_and_again_is_written_down_once(house:
 async def test_empty_messages_fill_an_ephemeral_queue_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "EPHEMERAL_MESSAGES", 100)
+    monkeypatch.setattr(ephemeral, "EPHEMERAL_MESSAGES", 100)
     await house.ephemeral("e")
     results = house.put("e", *[b""] * 101)
     assert results == [Published.DONE] * 100 + [Published.REFUSED]

@@ -18,7 +18,7 @@ async def test_the_views_say_what_the_manager_knows(house: House, db: asyncpg.Co
     await inbox.has(7)
     house.vhost.settle([inbox.deliveries[i] for i in (0, 1, 4)], ACCEPTED)
     stream = house.vhost.queue("s")
-    stream.commit_cursor("g", 1)  # type: ignore[union-attr]
+    stream.commit_cursor("g", 1)
     await house.flushed()
     await house.upkeep()
     for name in ("dead", "w", "q"):
@@ -33,7 +33,7 @@ async def test_the_views_say_what_the_manager_knows(house: House, db: asyncpg.Co
     ready = await db.fetch(
         "SELECT \"offset\" FROM howdah.ready_messages WHERE queue = 'w' ORDER BY 1"
     )
-    settled = house.vhost.queue("w").cursor.settled  # type: ignore[union-attr]
+    settled = house.vhost.queue("w").cursor.settled  # type: ignore[attr-defined]
     assert [row["offset"] for row in ready] == [o for o in range(20) if o not in settled]
     dead = await db.fetch("SELECT * FROM howdah.dead_letters")
     assert len(dead) == 2

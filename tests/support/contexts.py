@@ -10,9 +10,9 @@ from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.ready import Budget
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
+from queue_core.queues.queue import Queue
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda
-from queue_core.vhost import Queue
 
 
 def queue_context(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.access.auth import Identity, Peer
-from queue_core.queues.competing import CompetingQueue
+from queue_core.queues.queue import Queue
 
 HERE = Peer("127.0.0.1")
 
@@ -15,7 +15,7 @@ class FakeCarrier:
         self.opened: list[tuple[str, str]] = []  # user and virtual host
         self.expected = 0  # bytes of messages that have come in part
         self.transactions = 0  # bytes
-        self.held_for: list[CompetingQueue] = []
+        self.held_for: list[Queue] = []
 
     def peer(self) -> Peer:
         return HERE
@@ -32,5 +32,5 @@ class FakeCarrier:
     def add_transaction(self, size: int) -> None:
         self.transactions += size
 
-    def hold_for(self, queues: list[CompetingQueue]) -> None:
+    def hold_for(self, queues: list[Queue]) -> None:
         self.held_for += queues

@@ -16,11 +16,12 @@ from queue_core.commit.unit import Unit
 from queue_core.delivery.consumer import Entry
 from queue_core.errors import CoreError, VhostNotFound
 from queue_core.memory_account import Memory
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 from tests.support.contexts import queue_context
 
 

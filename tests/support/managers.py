@@ -13,11 +13,12 @@ from queue_core.errors import CoreError
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.message.message import Form, Message
 from queue_core.outcomes import ACCEPTED, REJECTED, Published, Verdict
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.write.segments import SegmentLimits
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 from tests.support.clock import Clock
 from tests.support.inbox import Inbox
 from tests.support.until import PATIENCE_SECONDS, until, until_signalled, until_true

@@ -22,6 +22,7 @@ FACE = (
     "queue_core.access.",
     "queue_core.errors",
     "queue_core.outcomes",
+    "queue_core.queues.queue",  # what may be asked of a queue, whichever kind it is
     "queue_core.queues.spec",
     "queue_core.routing.topics",
     "queue_core.scheduler",  # a connection takes its time on the loop in slices
@@ -33,9 +34,9 @@ REACHED_INTO = {
     "queue_core.counters",
     "queue_core.queues.backpressure",
     "queue_core.delivery.ready",
-    "queue_core.queues.competing",
+    "queue_core.queues.classic",
+    "queue_core.queues.ephemeral",
     "queue_core.queues.reserved_names",
-    "queue_core.queues.stream",
     "queue_core.routing.bindings",
     "queue_core.routing.exchanges",
     "queue_core.routing.router",

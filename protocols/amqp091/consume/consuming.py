@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from secrets import token_urlsafe
-from typing import Final, cast
+from typing import Final
 
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.consume.deliveries import native_for, whole_message
@@ -45,9 +45,7 @@ from queue_core.errors import (
 )
 from queue_core.message.message import TOPIC_EXCHANGE
 from queue_core.outcomes import FAILED, REJECTED, RELEASED, Verdict
-from queue_core.queues.competing import ClassicQueue, EphemeralQueue
 from queue_core.queues.spec import AGE_DIGITS, AGE_UNITS, QueueSpec
-from queue_core.queues.stream import StreamQueue
 from queue_core.vhost import Vhost
 
 PRIORITY: Final = "x-priority"
@@ -350,10 +348,7 @@ async def has_caught_up(vhost: Vhost, name: str) -> bool:
     """Waits until what was published to a queue before now is in it, so that whoever asks for a
     message or a count sees it. False: nothing was on its way."""
     queue = vhost.queues.get(name)
-    if queue is None or isinstance(queue, EphemeralQueue):
-        return False
-    log = cast(ClassicQueue | StreamQueue, queue).log
-    if not log.pending:
+    if queue is None or not queue.pending:
         return False
     await vhost.writer.flushed()
     return True

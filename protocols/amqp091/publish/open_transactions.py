@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.carrier import Carrier
-from queue_core.queues.competing import CompetingQueue
+from queue_core.queues.queue import Queue
 
 
 class OpenTransactions:
@@ -33,7 +33,7 @@ class OpenTransactions:
         if size:
             self._change(-size)
 
-    def press(self, queues: list[CompetingQueue]) -> None:
+    def press(self, queues: list[Queue]) -> None:
         """Has the client wait for room in queues that a commit of its own found full."""
         if queues:
             self._carrier.hold_for(queues)

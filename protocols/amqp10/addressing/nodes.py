@@ -36,10 +36,10 @@ from protocols.amqp10.terms import Terms
 from queue_core.access.auth import Action, Resource
 from queue_core.errors import QueueNotFound
 from queue_core.message.message import TOPIC_EXCHANGE
+from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import SUBSCRIPTION_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import Binding
-from queue_core.vhost import Queue
 
 SUBSCRIPTIONS: Final = SUBSCRIPTION_PREFIX
 SHARED: Final = "shared"

@@ -29,7 +29,6 @@ from protocols.amqp10.links.transactions import MAX_COMMAND, CoordinatorLink
 from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.outcomes import Verdict
-from queue_core.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine import Machine
@@ -103,7 +102,7 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         read_filters(source.filters, is_stream=False)
     supply = await machine.releasing.recall(asked) or await supply_of(terms, asked)
     queue = terms.vhost.queue(supply.queue, terms.owner)
-    is_stream = isinstance(queue, StreamQueue)
+    is_stream = queue.is_stream
     copies = source.copies and not is_stream and not supply.is_subscription
     filters = read_filters(source.filters, is_stream=is_stream)
     answer = Answer(

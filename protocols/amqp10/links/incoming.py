@@ -48,7 +48,6 @@ from queue_core.errors import CoreError
 from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message
 from queue_core.outcomes import Published
-from queue_core.queues.competing import CompetingQueue, full
 from queue_core.queues.spec import Overflow
 
 if TYPE_CHECKING:
@@ -305,10 +304,8 @@ class IncomingLink:
             message.deciding_property,
         )
         for queue, _ in route:
-            if isinstance(queue, CompetingQueue) and (
-                queue.spec.overflow is not Overflow.DROP_HEAD or queue.is_full()
-            ):
-                return str(full(queue))
+            if queue.spec.overflow is not Overflow.DROP_HEAD or queue.is_full():
+                return str(queue.full_error())
         return "a queue that it was routed to is full; consume from it, or raise its limits"
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:

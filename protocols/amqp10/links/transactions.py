@@ -34,7 +34,7 @@ from queue_core.delivery.ready import ENTRY_OVERHEAD
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published
-from queue_core.queues.competing import CompetingQueue
+from queue_core.queues.queue import Queue
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Coordinator:
         self._size = 0  # bytes in all of them
         self._next = 0
         # hears which queues have no room for more after a commit
-        self.on_pressed: Callable[[list[CompetingQueue]], None] | None = None
+        self.on_pressed: Callable[[list[Queue]], None] | None = None
 
     # --- declare and discharge
 

@@ -19,15 +19,16 @@ from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.reasons import MqttError, reason_of
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
-from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.routing.router import Match
 from queue_core.scheduler import scheduler
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
+    from queue_core.queues.queue import Queue
     from queue_core.sessions.retained import Retained
     from queue_core.sessions.session import Session
-    from queue_core.vhost import Queue
 
 SYS_PREFIX: Final = "$SYS/"
 STEP: Final = 64  # messages, before others get their turn

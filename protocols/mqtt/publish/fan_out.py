@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Final
 from protocols.mqtt.publish.runs import Run, taker_of
 from queue_core.outcomes import Published
 from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.competing import Appends, CompetingQueue, EphemeralQueue
+from queue_core.queues.queue import Appends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queue_core.commit.unit import Publisher, Record
     from queue_core.message.message import Message
+    from queue_core.queues.queue import Queue
     from queue_core.routing.router import Match, Route
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
@@ -77,16 +78,6 @@ class Progress(Enum):
     SOME = auto()  # there are more subscribers
     HELD = auto()  # all but some, who have no room
     ALL = auto()
-
-
-def is_held(queue: Queue) -> bool:
-    """Whether whoever publishes there waits. Nothing that was answered already is dropped."""
-    return (
-        isinstance(queue, CompetingQueue)
-        and queue.backpressure is not None
-        and queue.cursor.ready.count() > 0  # most have nothing: 0.2 us against 0.5
-        and queue.backpressure.is_full()
-    )
 
 
 class Job:
@@ -142,8 +133,8 @@ class Job:
                     consumer.cursor.context.counters.delivered += len(run)
                     return True
             messages = run.messages()
-        if is_held(queue):
-            return False
+        if queue.is_held():
+            return False  # what was answered already is not dropped
         appends: Appends = []
         for message in messages:
             queue.take(message, options, appends)  # in memory: appends nothing
@@ -177,7 +168,7 @@ class Lane:
         self._has_room: asyncio.Future[None] | None = None
         self._split_of: Route[Queue] = ()  # the last route, and its two parts
         self._split_route: tuple[Route[Queue], Route[Queue]] = ((), ())
-        self.held_by: list[CompetingQueue] = []  # subscribers' queues that have no room
+        self.held_by: list[Queue] = []  # subscribers' queues that have no room
 
     # --- what comes
 
@@ -212,8 +203,8 @@ class Lane:
         if route is not self._split_of:
             self._split_of = route
             self._split_route = (
-                tuple(match for match in route if isinstance(match.queue, EphemeralQueue)),
-                tuple(match for match in route if not isinstance(match.queue, EphemeralQueue)),
+                tuple(match for match in route if match.queue.is_ephemeral),
+                tuple(match for match in route if not match.queue.is_ephemeral),
             )
         return self._split_route
 
@@ -257,7 +248,7 @@ class Lane:
             progress = Progress.ALL
         self._vhost.context.pressed.clear()  # the lane finds out for itself
         if progress is Progress.HELD:
-            self.held_by = [queue for queue, _ in job.route if isinstance(queue, CompetingQueue)]
+            self.held_by = [queue for queue, _ in job.route]
             self._worker.wait(self)
             return False
         if progress is Progress.ALL:

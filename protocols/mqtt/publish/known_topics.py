@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.mqtt.publish.fan_out import WIDE
-from queue_core.queues.competing import EphemeralQueue
 from queue_core.routing.router import Match
 
 if TYPE_CHECKING:
+    from queue_core.queues.queue import Queue
     from queue_core.routing.router import Route
-    from queue_core.vhost import Queue
 
 
 class KnownTopic:
@@ -29,4 +28,4 @@ class KnownTopic:
     def look_at(self, route: Route[Queue]) -> None:
         self.route = route
         self.is_wide = len(route) > WIDE
-        self.is_live = all(isinstance(queue, EphemeralQueue) for queue, _ in route)
+        self.is_live = all(queue.is_ephemeral for queue, _ in route)

@@ -32,17 +32,15 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import ACCEPTED, Published
-from queue_core.queues.competing import EphemeralQueue
-from queue_core.queues.stream import StreamQueue
 from queue_core.routing.router import MAX_KEPT_KEY, Match
 from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
     from protocols.mqtt.terms import Terms
     from queue_core.commit.unit import Record
+    from queue_core.queues.queue import Queue
     from queue_core.routing.router import Route
     from queue_core.sessions.session import Session
-    from queue_core.vhost import Queue
 
 log = logging.getLogger(__name__)
 
@@ -316,7 +314,7 @@ class Publishing:
         takes them together. None: they are to be handed over one by one. From the chunk to the
         writer, 100-byte payloads, in runs of 500: 1.2 us a message against 4.0."""
         ((queue, _),) = known.route
-        if isinstance(queue, StreamQueue) or not queue.takes_runs:
+        if not queue.takes_runs:
             return None
         qos = 1 if data[position] & 0x06 else 0
         most = self.inbound.room(MOST) if qos else MOST
@@ -448,8 +446,9 @@ class Publishing:
         if last is None:
             return None
         for queue, _ in last.route[:MOST_LOOKED_AT]:
-            if isinstance(queue, EphemeralQueue) and queue.cursor.consumers:
-                sink = queue.cursor.consumers[0].sink
+            consumer = queue.first_consumer() if queue.is_ephemeral else None
+            if consumer is not None:
+                sink = consumer.sink
                 if isinstance(sink, Deliverer) and sink.is_behind:
                     return sink
         return None

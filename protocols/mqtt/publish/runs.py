@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocols.mqtt.deliver.delivering import Deliverer
-from queue_core.queues.competing import EphemeralQueue
 
 if TYPE_CHECKING:
     from queue_core.delivery.consumer import Consumer
+    from queue_core.queues.queue import Queue
     from queue_core.routing.router import Route
-    from queue_core.vhost import Queue
 
 MOST: Final = 1000  # messages of one run
 DELIVERIES: Final = 20_000  # that one run sets going
@@ -109,25 +108,16 @@ def taker_of(
     queue: Queue, options: tuple[object, ...], qos: int, is_5: bool
 ) -> tuple[Deliverer, Consumer] | None:
     """Who is to get a message through this queue, if it takes it now, as it came."""
-    if type(queue) is not EphemeralQueue or queue.window is not None:
+    consumer = queue.direct_consumer()
+    if consumer is None or len(options) != 1:
         return None
-    cursor = queue.cursor
-    consumers = cursor.consumers
-    if len(consumers) != 1 or len(options) != 1:
-        return None
-    consumer, option = consumers[0], options[0]
-    sink = consumer.sink
+    sink, option = consumer.sink, options[0]
     if (
         type(sink) is not Deliverer
         or sink.is_5 is not is_5
         or not sink.is_plain
         or option.extra is not None  # type: ignore[attr-defined]
         or (qos and not option.qos)  # type: ignore[attr-defined]
-        or not consumer.auto_settle
-        or not consumer.replenish
-        or not consumer.is_waiting
-        or consumer.credit <= 0
-        or cursor.ready.count()
     ):
         return None
     return sink, consumer

@@ -29,7 +29,6 @@ from queue_core.delivery.consumer import Consumer, ConsumerSpec, SharedCredit
 from queue_core.errors import CoreError, InvalidArgument, NotSupported, SessionNotFound
 from queue_core.outcomes import FAILED, RELEASED, Verdict
 from queue_core.queues.spec import QueueSpec
-from queue_core.queues.stream import StreamQueue
 from queue_core.routing.topics import filter_tokens
 from queue_core.sessions.subscription import Subscription
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from protocols.mqtt.publish.acknowledgements import Inbound
     from protocols.mqtt.publish.publishing import Publishing
     from protocols.mqtt.terms import Terms
-    from queue_core.vhost import Queue
+    from queue_core.queues.queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +168,7 @@ class QueueTopics:
     def _commit(self, name: str, said: Mapping[str, str]) -> None:
         self._require(Action.READ, name)
         queue = self._vhost.queue(name)
-        if not isinstance(queue, StreamQueue):
+        if not queue.is_stream:
             raise NotSupported(f"queue '{name}' is no stream: settle with $ack instead")
         group = said.get("group-id") or said.get("consumer-group")
         offset = said.get("offset")
@@ -214,7 +213,7 @@ class QueueTopics:
             self._require(Action.CONFIGURE, name)
             queue = await self._declare(name)
         wishes = subscription.extra or {}
-        is_stream = isinstance(queue, StreamQueue)
+        is_stream = queue.is_stream
         if subscription.qos == 0 and not is_stream:
             raise NotSupported(
                 f"queue '{name}' is {queue.spec.kind}: subscribe with QoS 1 or 2, so that messages "

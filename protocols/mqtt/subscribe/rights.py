@@ -17,7 +17,7 @@ from queue_core.message.topic_forms import dotted
 
 if TYPE_CHECKING:
     from queue_core.message.message import Message
-    from queue_core.queues.competing import ClassicQueue
+    from queue_core.queues.classic import ClassicQueue
     from queue_core.sessions.subscription import Subscription
 
 MOST_KEPT: Final = 1000  # answers, by filter or topic

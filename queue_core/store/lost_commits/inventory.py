@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from queue_core.access.accounts import Roll
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.store.lost_commits.losses import SETBACK, Loss
 from queue_core.store.tables.arguments import stored

@@ -16,7 +16,7 @@ from typing import Final
 
 import asyncpg
 
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.lost_commits.commit_marks import Extent
 from queue_core.store.read.recovery import Recovered

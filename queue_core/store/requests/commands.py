@@ -16,7 +16,8 @@ from queue_core.delivery.consumer import Entry, Position
 from queue_core.delivery.cursor import Cursor
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
 from queue_core.message.message import Message
-from queue_core.queues.competing import Appends, ClassicQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.queue import Appends
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.ownership import AWAY

@@ -25,17 +25,20 @@ from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
 from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.competing import Appends, ClassicQueue, CompetingQueue, EphemeralQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Appends
 from queue_core.queues.spec import Overflow
 from queue_core.store.write.rows import Forms, message_from_row
 from queue_core.store.write.writer import Writer
 
 if TYPE_CHECKING:
     from queue_core.commit.unit import Record
+    from queue_core.queues.queue import Queue
     from queue_core.routing.router import Route
     from queue_core.sessions.retained import Retained
     from queue_core.store.requests.commands import Commands
-    from queue_core.vhost import Queue, Vhost
+    from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +191,7 @@ class Outbox:
         if pressed := self._take_pressed():
             self._holding = asyncio.create_task(wait_for_room(pressed))
 
-    def _take_pressed(self) -> list[CompetingQueue]:
+    def _take_pressed(self) -> list[Queue]:
         """Takes the queues of slow subscribers that were found full. All that SQL publishes comes
         from one outbox, which waits for them as any publisher does."""
         return [queue for vhost in self._vhosts.values() for queue in vhost.take_pressed()]

@@ -16,7 +16,7 @@ import asyncpg
 
 from queue_core.commit.queue_log import Log
 from queue_core.counters import Counters
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.log_once import Complaints
 from queue_core.store.queue_store import QueueStore

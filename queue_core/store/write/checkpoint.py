@@ -10,7 +10,7 @@ from queue_core.commit.unit import PacketRecord
 from queue_core.delivery.delayed import delays_of
 from queue_core.delivery.settled import Settled
 from queue_core.message.message import utc
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.deduplication import Window
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.queue_store import QueueStore

@@ -98,7 +98,7 @@ async def test_a_publisher_is_held_while_the_database_is_behind() -> None:
 async def test_a_publisher_rests_for_a_moment_while_its_queue_grows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("queue_core.queues.competing.CROWD", 300)
+    monkeypatch.setattr("queue_core.queues.ephemeral.CROWD", 300)
     async with listening() as listener:
         client = await (await listener.client()).open()
         client.send(QueueDeclare(0, "q"), ConfirmSelect())

@@ -10,7 +10,8 @@ from queue_core.commit.unit import PacketRecord, Unit
 from queue_core.delivery.consumer import Entry
 from queue_core.errors import CoreError, StoreUnavailable
 from queue_core.message.message import Message
-from queue_core.queues.competing import ClassicQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.routing.router import Router
@@ -24,7 +25,7 @@ from queue_core.sessions.sessions import Sessions
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import Will, Wills
 from queue_core.timers import Agenda
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 from tests.support.contexts import queue_context
 from tests.support.fake_services import FakeKeeper
 from tests.support.until import turns

@@ -11,7 +11,7 @@ from queue_core.delivery.delayed import DueTimes
 from queue_core.errors import QueueFull, QueueNotFound
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.transaction import Transaction
 from tests.unit.queue_core.session_world import World

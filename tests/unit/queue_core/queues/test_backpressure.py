@@ -12,7 +12,7 @@ from queue_core.errors import ConsumerStalled, CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.backpressure import Backpressure, wait_for_room
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda

@@ -11,7 +11,7 @@ from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Posit
 from queue_core.errors import CoreError, LimitExceeded, QueueNotFound
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.timers import Agenda
@@ -127,6 +127,10 @@ async def test_nobody_consumes_from_a_stream_that_went_while_its_place_was_looke
     assert not stream.log.cursors
 
 
+async def read(stream: StreamQueue, spec: ConsumerSpec) -> Consumer:
+    return stream.consume(Broken(), spec, await stream.find_start(spec))
+
+
 async def test_a_stream_has_so_many_groups_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queue_core.queues.stream.MOST_GROUPS", 2)
     world = World()
@@ -134,14 +138,14 @@ async def test_a_stream_has_so_many_groups_and_no_more(monkeypatch: pytest.Monke
     log = Log(1, 5, is_stream=True)
     stream = StreamQueue(spec, world.vhost.context, log, Slow())
     for group in ("a", "b", "a"):
-        consumer = await stream.consume(Broken(), ConsumerSpec(group=group))
+        consumer = await read(stream, ConsumerSpec(group=group))
         consumer.close()
         stream.on_consumer_gone()
     with pytest.raises(LimitExceeded, match="read without a group"):
-        await stream.consume(Broken(), ConsumerSpec(group="c"))
+        await read(stream, ConsumerSpec(group="c"))
     with pytest.raises(LimitExceeded):
         stream.commit_cursor("c", 1)
-    await stream.consume(Broken(), ConsumerSpec())
+    await read(stream, ConsumerSpec())
     assert sorted(stream.groups()) == ["a", "b"]
 
 

@@ -16,6 +16,7 @@ from queue_core.commit.unit import PacketRecord
 from queue_core.errors import SessionNotFound, StoreUnavailable
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
+from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import is_reserved
 from queue_core.routing.topics import filter_tokens, levels_of
 from queue_core.routing.trie import Trie
@@ -31,7 +32,6 @@ from queue_core.sessions.retained import (
 from queue_core.sessions.sessions import KEEP
 from queue_core.sessions.subscription import Subscription, is_worth_storing
 from queue_core.timers import Agenda
-from queue_core.vhost import Queue
 from tests.support.until import turns
 from tests.unit.queue_core.session_world import FakeRetainedStore, Owner, World
 

@@ -6,9 +6,9 @@ import pytest
 
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, encode
 from queue_core.access.auth import Action
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.vhost import Queue
 from tests.support.amqp10_wire import ATTACH, DETACH, frame
 from tests.support.fake_services import FakeServices
 from tests.unit.protocols.amqp10.conversation import Conversation, Performative, of

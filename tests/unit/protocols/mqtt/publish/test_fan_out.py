@@ -12,9 +12,9 @@ from protocols.mqtt.publish.fan_out import SLICE, WIDE, FanOut
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Publish, Version
 from queue_core.message.message import Message
-from queue_core.queues import competing as queues
+from queue_core.queues import ephemeral
 from queue_core.queues.backpressure import Backpressure
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.routing.router import Match
 from tests.support.until import turns
 from tests.unit.protocols.mqtt.publish.test_runs import TOPICS, Stage
@@ -124,7 +124,7 @@ async def test_publishers_take_turns_slice_by_slice() -> None:
 async def test_what_was_answered_is_not_lost_to_a_subscriber_without_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "EPHEMERAL_MESSAGES", 5)  # that any queue in memory may have
+    monkeypatch.setattr(ephemeral, "EPHEMERAL_MESSAGES", 5)  # that any queue in memory may have
     stage = with_subscribers(2)
     slow = next(iter(stage.vhost.queues.values()))
     assert isinstance(slow, EphemeralQueue)

@@ -53,6 +53,10 @@ class Place:
     """Where messages go one by one."""
 
     takes_runs = False
+    is_ephemeral = False
+
+    def direct_consumer(self) -> None:
+        return None
 
 
 class Context:

@@ -16,7 +16,7 @@ from protocols.mqtt.wire.packets import (
     SubscribeRequest,
 )
 from queue_core.queues.backpressure import Backpressure
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
 from tests.unit.protocols.mqtt.wired import Broking, Wire
 
 TOPIC = "t"

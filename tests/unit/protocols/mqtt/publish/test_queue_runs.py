@@ -25,11 +25,13 @@ from queue_core.commit.unit import Unit
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.errors import CoreError, InvalidArgument
 from queue_core.message.message import Message
-from queue_core.queues.competing import ClassicQueue, EphemeralQueue
+from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 from tests.support.contexts import queue_context
 from tests.unit.protocols.mqtt.fake_connection import Link, Session, terms_of
 

@@ -21,11 +21,12 @@ from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
 from queue_core.delivery.consumer import ConsumerSpec
-from queue_core.queues.competing import EphemeralQueue
+from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.sessions.subscription import Subscription
-from queue_core.vhost import Queue, Vhost
+from queue_core.vhost import Vhost
 from tests.support.contexts import queue_context
 from tests.unit.protocols.mqtt.fake_connection import Link, Session, terms_of
 

@@ -1,0 +1,149 @@
+"""Classic queues: competing consumers on a log in PostgreSQL, with one cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queue_core.commit.queue_log import Log
+from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.cursor_spec import SavedProgress
+from queue_core.delivery.ready import FifoReady, Ready, Source
+from queue_core.delivery.ready_by_priority import PriorityReady
+from queue_core.delivery.settled import Settled
+from queue_core.message.message import Message
+from queue_core.queues.competing import CompetingQueue, cursor_spec
+from queue_core.queues.context import QueueContext
+from queue_core.queues.deduplication import Window
+from queue_core.queues.queue import Appends, Queue
+from queue_core.queues.spec import Overflow, QueueSpec
+
+
+class ClassicQueue(CompetingQueue):
+    """A log in PostgreSQL with one cursor."""
+
+    is_stored = True
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        context: QueueContext,
+        log: Log,
+        source: Source,
+        *,
+        settled: Settled | None = None,
+        lease: int = 0,
+        failures: dict[int, int] | None = None,
+    ) -> None:
+        settled = settled or Settled()
+
+        def ready(_: Cursor) -> Ready:
+            if spec.max_priority:
+                return PriorityReady(
+                    spec.max_priority, log.tail, context.budget, source, self.on_more
+                )
+            return FifoReady(
+                settled.floor, log.tail, context.budget, source, self.on_more, settled.above
+            )
+
+        def make_cursor(queue: CompetingQueue) -> Cursor:
+            return Cursor(
+                queue,
+                context,
+                cursor_spec(spec, log.queue_id),
+                ready,
+                journal=context.journal,
+                saved=SavedProgress(settled, lease, failures or {}),
+            )
+
+        super().__init__(spec, context, make_cursor)
+        self.log = log
+        # Of a session's queue: which messages are worth storing for somebody who may be away.
+        self.wants: Callable[[Message, tuple[object, ...]], bool] | None = None
+        if spec.deduplicates:
+            self.window = self.present_keys()
+        elif spec.dedup_window:
+            self.window = Window(spec.dedup_window, context.ids, spec.name)
+        self.may_expire = self.may_expire or log.tail > settled.floor
+        log.cursors.append(self.cursor)
+        if spec.max_bytes is not None and spec.overflow is not Overflow.DROP_HEAD:
+            log.pending_bytes = 0
+        log.on_arrival = self.on_arrival
+        log.on_refused = self._on_refused
+
+    def take(
+        self,
+        message: Message,
+        options: tuple[object, ...],
+        appends: Appends,
+        *,
+        stays: bool = False,
+    ) -> bool:
+        if self.wants is not None and not self.wants(message, options):
+            return True
+        window = (
+            None if message.deaths else self.window
+        )  # a dead letter that returns is no repetition
+        if window is not None and window.has_seen(message, self.context.clock()):
+            self.context.counters.duplicates += 1
+            return True
+        overflow = self.spec.overflow
+        if overflow is not Overflow.DROP_HEAD and self.is_full(self.log.pending):
+            if overflow is Overflow.REJECT_PUBLISH_DLX and not stays:
+                self.context.dead_letters.add_refused(self, message)
+            self.context.counters.refused_full += 1
+            return False
+        if window is not None:
+            window.remember(message, self.context.clock())
+        if self.backpressure is not None:
+            self.press()
+        self.log.expect(message)
+        appends.append((self.log, self.entry(message, options)))
+        return True
+
+    def on_consumer_gone(self) -> None:
+        super().on_consumer_gone()
+        if self.backpressure is not None and not self.is_deleted:
+            self.enforce_limits()  # more was kept for a client that was there
+
+    def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
+        return super().is_full(coming, coming_bytes + (self.log.pending_bytes or 0))
+
+    @property
+    def takes_runs(self) -> bool:
+        return (
+            self.wants is None
+            and self.window is None
+            and self.spec.overflow is Overflow.DROP_HEAD
+            and self.spec.message_ttl is None
+        )
+
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
+        if not self.takes_runs:
+            return None
+        log, kept = self.log, options or None
+        log.pending += len(messages)
+        return [(log, Entry(message, kept)) for message in messages]
+
+    @property
+    def pending(self) -> int:
+        return self.log.pending
+
+    def is_repeated(self, message: Message, taken: set[Log]) -> bool:
+        return self.window is not None and self.log not in taken
+
+    def on_arrival(self, entries: list[Entry]) -> None:
+        if self.window is not None:
+            for entry in entries:
+                self.window.arrived(entry)
+        super().on_arrival(entries)
+
+    def _on_refused(self, entry: Entry) -> None:
+        if self.window is not None and not entry.message.deaths:
+            self.window.forget(entry.message)
+
+
+def classic(queue: Queue | None) -> ClassicQueue | None:
+    """Gives the queue if it is a classic one. Sessions and shared groups keep their messages in
+    queues of exactly this kind, and ask by kind because queues are found by name."""
+    return queue if isinstance(queue, ClassicQueue) else None
