@@ -1,6 +1,7 @@
 """A connected client: its session, its consumers, and what each packet of it sets going.
 
-Made when CONNECT was accepted, complete from then on. It owns no socket: the link does.
+A client is made when CONNECT was accepted, and is complete from then on. No socket is known here:
+the link owns it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound, give_back
@@ -46,9 +47,6 @@ from queue_core.errors import CoreError
 from queue_core.outcomes import RELEASED
 from queue_core.sessions.session import KEEP, Keep
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger(__name__)
 
 
@@ -56,18 +54,18 @@ class ClientLink(Link, Protocol):
     """The connection, as its client sees it."""
 
     def follow_up(self, work: Coroutine[Any, Any, None]) -> None:
-        """What is left to do for a packet that acts already: in order, one after another. Further
-        subscriptions do not wait for it, the rest of the input does."""
+        """Runs what is left to do for a packet that acts already, in order, one after another.
+        Further subscriptions do not wait for it, the rest of the input does."""
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """Ends the connection after what is in the output."""
 
     async def authenticate(self, packet: Auth) -> None:
-        """Once more [MQTT-4.12.1-1]."""
+        """Logs the client in again [MQTT-4.12.1-1]."""
 
 
 class Client:
-    """Implements the core's `SessionOwner`."""
+    """Handles the packets of one connected client. Implements the core's `SessionOwner`."""
 
     __slots__ = (
         "_agreement",
@@ -180,14 +178,15 @@ class Client:
             self._consumers[session.stored.name] = stored
 
     def _spec(self, tag: str = "") -> ConsumerSpec:
-        """How a queue that is stored for subscriptions is consumed."""
+        """Tells how a queue that is stored for subscriptions is consumed."""
         return ConsumerSpec(
             tag=tag, credit=self._credit, shared=self._shared_credit, origin=self._terms.origin
         )
 
     async def start(self) -> None:
-        """After CONNACK: what was in flight goes on [MQTT-4.4.0-1], then the queues."""
-        if losses := self._subscribing.losses():  # since it was here last
+        """Goes on after CONNACK: with messages that were in flight [MQTT-4.4.0-1], then with the
+        queues."""
+        if losses := self._subscribing.losses():  # rights that went since the last time
             await self._revoke(losses)
             return
         if self._stored_sink is not None:
@@ -217,8 +216,9 @@ class Client:
         )
 
     def on_shared_changed(self) -> None:
-        """Consumes from the queues of all its groups, and from no others. A SUBSCRIBE may end, or
-        another member may join, when this connection is over already: nobody would end those."""
+        """Consumes from the queues of all groups that the session is in, and from no others. A
+        SUBSCRIBE may end, or another member may join, when this connection is over already: then it
+        consumes from none, as nobody would end those consumers."""
         if self.is_closed:
             return
         session, vhost = self.session, self.session.vhost
@@ -234,7 +234,7 @@ class Client:
             consumer.wake()
 
     def review(self) -> None:
-        """Permissions have changed."""
+        """Looks through the subscriptions after permissions have changed."""
         if self.is_closed:
             return
         if self._stored_sink is not None:
@@ -243,9 +243,9 @@ class Client:
             self._context.spawn(self._revoke(losses))
 
     async def _revoke(self, losses: dict[str, CoreError]) -> None:
-        """MQTT has no word for the end of a subscription: it goes, and so does the connection. When
-        the client comes back, to the same session, it is without. Until all that is done, it gets
-        nothing more."""
+        """Ends subscriptions that are not allowed any more, and the connection with them, as MQTT
+        has no packet for the end of a subscription. The client comes back to the same session
+        without them. Until all that is done, it gets nothing more."""
         self._is_held = True
         self.pause()
         try:
@@ -255,7 +255,7 @@ class Client:
         self._link.fail(ReasonCode.NOT_AUTHORIZED, str(next(iter(losses.values()))))
 
     def pause(self) -> None:
-        """The client's socket is full."""
+        """Stops deliveries while the client's socket is full."""
         self.deliverer.hold_live(is_blocked=True)
         for name, consumer in self._consumers.items():
             if name != self.session.live.name:
@@ -294,7 +294,8 @@ class Client:
         self._link.follow_up(self._subscribing.unsubscribe(packet, self._send))
 
     def _check_answer(self, reasons: int) -> None:
-        """Nothing is done that cannot be answered [MQTT-3.1.2-24]. Raises MqttError."""
+        """Refuses a request whose answer does not fit into the client's packets [MQTT-3.1.2-24].
+        Raises MqttError."""
         most = self._agreement.max_packet
         size = len(wire.varint(reasons + 3)) + reasons + 4  # without properties
         if size > most:
@@ -318,7 +319,7 @@ class Client:
             self.expiry = lifetime_of(expiry, self._context.settings.max_session_expiry)
         if packet.properties.server_reference is not None:
             raise violation("a client's DISCONNECT with a server reference")
-        # [MQTT-3.14.4-3]: said goodbye, so no will, unless it asks for it
+        # [MQTT-3.14.4-3]: a client that says goodbye leaves no will, unless it asks for it.
         self.publishes_will = packet.reason != ReasonCode.SUCCESS
         self.end(is_clean=True)
         self._link.close()
@@ -341,7 +342,7 @@ class Client:
         self._link.fail(ReasonCode.ADMINISTRATIVE_ACTION, str(reason))
 
     def close(self, *, is_clean: bool) -> None:
-        """Its consumers end, and what they had goes back."""
+        """Ends the consumers; messages that they had go back to their queues."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -349,7 +350,7 @@ class Client:
         self.deliverer.settle()
         if self._stored_sink is not None:
             self._stored_sink.leave(list(self.deliverer.outbound.in_flight.values()))
-        # What one of them gives back is not for another that is about to end.
+        # Messages that one consumer gives back are not for another that is about to end.
         for consumer in self._consumers.values():
             consumer.pause()
         self._queue_topics.pause()
@@ -360,14 +361,14 @@ class Client:
         self._queue_topics.close(is_clean=is_clean)
 
     def _return_unsent(self) -> None:
-        """What was never sent goes back as if it had not been handed out."""
+        """Gives back messages that were never sent, as if they had not been handed out."""
         line = [] if self._stored_sink is None else self._stored_sink.line
         for flight in (*self.deliverer.outbound.pending, *line):
             if flight.delivery is not None:
                 give_back(flight.delivery)
 
     def end(self, *, is_clean: bool) -> None:
-        """The connection is over; the session may not be."""
+        """Ends the client with its connection, and detaches the session, which may live on."""
         if self._has_wish_to_end:
             return
         self._has_wish_to_end = True
@@ -379,7 +380,7 @@ class Client:
 
 
 def _shortened(packet: Packet) -> Packet:
-    """Without what may be left out where the client takes no more [MQTT-3.9.2-1]."""
+    """Leaves out of a packet what may be left out where the client takes no more [MQTT-3.9.2-1]."""
     if isinstance(packet, SubAck | UnsubAck):
         return replace(packet, properties=NO_PROPERTIES)
     return packet

@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     from queue_core.sessions.session import Session
 
 SYS_PREFIX: Final = "$SYS/"
-STEP: Final = 64  # messages, before others get their turn
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds until a client that is behind is looked at again
+STEP_MESSAGES: Final = 64  # before others get their turn
+# A client that is behind is looked at again after such a pause, each twice as long.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 1.0
 
 
 class SysTopics(Protocol):
-    """What the gateway says about itself."""
+    """The source of `$SYS` values, by which the gateway tells about itself."""
 
     def matching(self, topic_filter: str) -> list[Message]:
-        """The current values."""
+        """Returns the current values under that filter."""
         ...
 
 
 class RetainedSending:
-    """For one client."""
+    """Sends retained messages to one client."""
 
     __slots__ = (
         "_current",
@@ -70,25 +71,25 @@ class RetainedSending:
         self._sys_topics = sys_topics
         self._settings = settings
         self._spawn = spawn
-        self._fail = fail  # the client cannot get what it was promised
+        self._fail = fail  # ends a client that cannot get the messages it was promised
         # By address, the subscription whose values are on their way. One that asks for them again
         # begins anew; one that does not leaves the others going.
         self._current: dict[str, Subscription] = {}
 
     def mark(self) -> int:
-        """The present, for a subscription that is made in this turn of the loop."""
+        """Returns the present, for a subscription that is made in this turn of the loop."""
         return self._retained.mark()
 
     def stop(self, address: str) -> None:
-        """No more of them: the client has unsubscribed."""
+        """Sends no more of them, as the client has unsubscribed."""
         self._current.pop(address, None)
 
     async def send(self, subscription: Subscription, mark: int) -> None:
-        """What its filter matched at the mark, or as much of it as there is room for: nothing but
-        subscriptions is read from the client until this returns, and its acknowledgements are what
-        makes room. Raises MqttError."""
+        """Sends what the filter matched at the mark, or as much of it as there is room for: nothing
+        but subscriptions is read from the client until this returns, and its acknowledgements are
+        what makes room. Raises MqttError."""
         if subscription.address not in self._session.subscriptions:
-            return  # taken back before its turn came
+            return  # the subscription was taken back before its turn came
         self._current[subscription.address] = subscription
         values = self._values(subscription.filter, mark)
         try:
@@ -124,7 +125,7 @@ class RetainedSending:
     async def _send_some(
         self, subscription: Subscription, values: AsyncGenerator[Message, None]
     ) -> bool:
-        """False: there may be more, and no room for it."""
+        """Sends as many as there is room for. False: there may be more, and no room for it."""
         session, sent, share = self._session, 0, scheduler().share()
         marked = msgspec.structs.replace(subscription, extra={RETAINED: True})
         async for message in values:
@@ -135,23 +136,24 @@ class RetainedSending:
             sent += 1
             if self._is_crowded():
                 return False
-            if sent % STEP == 0:
+            if sent % STEP_MESSAGES == 0:
                 await share.turn()
                 share.end()
         return True
 
     async def _has_room(self, subscription: Subscription) -> bool:
-        """Waits for it. False: nobody waits for the rest any more."""
-        pause = FIRST_PAUSE
+        """Waits for room. False: nobody waits for the rest any more."""
+        pause = FIRST_PAUSE_SECONDS
         while self._is_wanted(subscription):
             if not self._is_crowded():
                 return True
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return False
 
     def _queues(self) -> list[Queue]:
-        """Stored first: each message goes to one of the two."""
+        """Returns the session's queues, the stored one first: each message goes to one of the
+        two."""
         session = self._session
         return [session.live] if session.stored is None else [session.stored, session.live]
 
@@ -169,13 +171,14 @@ class RetainedSending:
             for message in self._sys_topics.matching(topic_filter):
                 yield message
         if not self._settings.retained_messages:
-            return  # what was retained before stays where it is
+            return  # values retained before stay where they are
         async for kept in self._retained.match(vhost, topic_filter, mark=mark):
             yield kept.message
 
 
 def _is_half_full(queue: EphemeralQueue | ClassicQueue, coming: int = 0) -> bool:
-    """The other half is for what is published meanwhile."""
+    """Tells whether half of the queue is taken: the other half is for messages that are published
+    meanwhile."""
     spec, ready = queue.spec, queue.cursor.ready
     if spec.max_length is not None and 2 * (ready.count() + coming) >= spec.max_length:
         return True

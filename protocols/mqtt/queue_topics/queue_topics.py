@@ -1,7 +1,7 @@
 """Queue topics: publish into a queue, compete on it, settle by PUBACK or by settle topics.
 
-Receive Maximum is the prefetch: all consumers of a connection share one window. What an
-acknowledgement means for the queue is decided here; the rules of the queue are the core's.
+Receive Maximum is the prefetch: all consumers of a connection share one window. This module decides
+what an acknowledgement means for the queue; the rules of the queue are the core's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_DELAY: Final = 30 * 86_400.0  # seconds
+LONGEST_DELAY_SECONDS: Final = 30 * 86_400.0
 
 
 class QueueConsumer(NamedTuple):
@@ -76,14 +76,14 @@ class QueueTopics:
         self._identity = terms.identity
         self._auth = terms.auth
         self._deliverer = deliverer
-        self._shared = shared  # by all consumers of the connection
+        self._shared = shared  # the window of all consumers of the connection
         self._credit = credit
         self._origin = terms.origin
         self._counters = terms.counters
         self._defer = terms.link.defer
         self._clock = terms.clock
         self._consumers: dict[str, QueueConsumer] = {}  # by the subscription's address
-        self._joining: dict[str, QueueConsumer] = {}  # that a SUBSCRIBE under way asks for
+        self._joining: dict[str, QueueConsumer] = {}  # a SUBSCRIBE under way asks for them
         self._is_closed = False
 
     def _require(self, action: Action, name: str) -> None:
@@ -106,8 +106,8 @@ class QueueTopics:
             self._require(Action.CONFIGURE, address.name)
             self._defer(self._publish_first(packet, topic, facts, publishing))
         else:
-            # Into anybody's: an exclusive queue is its owner's to consume, and where the owner
-            # waits for answers.
+            # Anybody may publish into an exclusive queue: it is its owner's to consume, and where
+            # the owner waits for answers.
             publishing.enqueue_packet(packet, address.routing_key, facts, queue)
             publishing.remember(KnownTopic(topic, queue, address.routing_key))
 
@@ -185,7 +185,7 @@ class QueueTopics:
     def parse(
         self, topic_filter: str, qos: int, identifier: int | None, user: Mapping[str, str]
     ) -> Subscription:
-        """What a SUBSCRIBE asks for. Raises CoreError."""
+        """Reads what a SUBSCRIBE asks for. Raises CoreError."""
         address = parse_queue_address(topic_filter)
         if address.is_command:
             raise InvalidArgument(f"'{topic_filter}' is for publishing: it settles messages")
@@ -206,7 +206,7 @@ class QueueTopics:
         )
 
     async def provide(self, subscription: Subscription) -> None:
-        """The queue is there, and can be consumed like that. Raises CoreError."""
+        """Makes sure that the queue is there, and can be consumed as asked. Raises CoreError."""
         name = subscription.queue or ""
         queue = self._vhost.queues.get(name)
         if queue is None:
@@ -228,9 +228,9 @@ class QueueTopics:
         self.step_in()
 
     async def line_up(self, subscription: Subscription) -> None:
-        """Is ready to join, and takes nothing yet: what the client has under the same address goes
-        on until `step_in`, or for good after `stand_back` [MQTT-3.8.4-3]. Raises CoreError: the
-        queue is in somebody's exclusive use, or has no such place or group."""
+        """Prepares a consumer that takes nothing yet: the client's earlier one under the same
+        address goes on until `step_in`, or for good after `stand_back` [MQTT-3.8.4-3]. Raises
+        CoreError: the queue is in somebody's exclusive use, or has no such place or group."""
         address = subscription.address
         name = subscription.queue or ""
         wishes = subscription.extra or {}
@@ -248,10 +248,10 @@ class QueueTopics:
             arguments=wishes,
         )
         consumer = await self._vhost.consume(name, sink, spec)
-        if self._is_closed:  # meanwhile: nobody would end it any more
+        if self._is_closed:  # the connection ended meanwhile, and nobody would end the consumer
             self._vhost.end_consumer(consumer, RELEASED)
             raise SessionNotFound(f"the connection of '{self._session.client_id}' is over")
-        self._end(self._joining.pop(address, None), RELEASED)  # asked for twice in one packet
+        self._end(self._joining.pop(address, None), RELEASED)  # one packet asked twice
         self._joining[address] = QueueConsumer(sink, consumer)
 
     def step_in(self) -> None:
@@ -316,6 +316,6 @@ def _delay(said: Mapping[str, str]) -> float:
         delay = float(text)
     except ValueError:
         delay = -1.0
-    if not 0 <= delay <= LONGEST_DELAY:
+    if not 0 <= delay <= LONGEST_DELAY_SECONDS:
         raise InvalidArgument(f"delay '{text[:20]}' is no number of seconds from 0 to 30 days")
     return delay

@@ -1,8 +1,8 @@
-"""What a client may read: by its subscriptions, and of what has waited for it.
+"""Judges what a client may read: by its subscriptions, and among messages that have waited for it.
 
-What comes while a client is connected comes by a subscription that is allowed: a permission that
-goes takes the subscription with it, and the connection. What waited in the session's queue may be
-older than that, so it is judged when it is delivered, and nothing else is.
+A message that comes while a client is connected comes by a subscription that is allowed: a
+permission that goes takes the subscription with it, and the connection. A message that waited in
+the session's queue may be older than that, so it is judged when it is delivered, and no other is.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from queue_core.queues.classic import ClassicQueue
     from queue_core.sessions.subscription import Subscription
 
-MOST_KEPT: Final = 1000  # answers, by filter or topic
+MOST_KEPT_ANSWERS: Final = 1000  # by filter or topic
 
 
 def right_of(vhost: str, subscription: Subscription) -> Resource:
-    """What its subscriber must be allowed to read."""
+    """Returns the resource that the subscriber must be allowed to read."""
     if subscription.queue is not None:
         return Resource("queue", vhost, subscription.queue)
     return topic_right(vhost, subscription.filter)
 
 
 def topic_right(vhost: str, written: str) -> Resource:
-    """A topic or a filter."""
+    """Returns the resource of a topic or a filter."""
     words = dotted(written).split(".")
     pattern = ".".join("*" if word == "+" else word for word in words)
     return Resource("topic", vhost, TOPIC_EXCHANGE, pattern)
 
 
 class WaitingRights:
-    """Of one client, to what lies in its session's queue."""
+    """The rights of one client to the messages in its session's queue."""
 
     __slots__ = ("_answers", "_auth", "_identity", "_revision", "_vhost", "doubtful_below")
 
@@ -47,16 +47,17 @@ class WaitingRights:
         self._identity = identity
         self._auth = auth
         self._revision = auth.revision
-        self._answers: Memo[str, bool] = Memo(MOST_KEPT)
+        self._answers: Memo[str, bool] = Memo(MOST_KEPT_ANSWERS)
         self.doubtful_below = 0  # offsets of the session's queue
 
     def doubt(self, queue: ClassicQueue) -> None:
-        """All that is in it, or on its way there, is to be judged."""
+        """Has all messages judged that are in the queue, or on their way there."""
         self.doubtful_below = queue.log.next_offset + queue.log.pending
 
     def allow(self, message: Message, options: Sequence[Subscription]) -> bool:
-        """By its own topic, or by a filter that brought it, whether or not its client is still
-        subscribed to that. What came by the name of the queue is for whoever has the session."""
+        """Allows a message by its own topic, or by a filter that brought it, whether or not its
+        client is still subscribed to that. A message that came by the name of the queue is for
+        whoever has the session."""
         if self._revision != self._auth.revision:
             self._revision = self._auth.revision
             self._answers.clear()
