@@ -189,6 +189,7 @@ AUTH_REASONS: Final = frozenset((0x00, 0x18, 0x19))
 SUBACK_REASONS: Final = frozenset(
     (0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 )
+SUBACK_RETURN_CODES: Final = frozenset((0x00, 0x01, 0x02, 0x80))  # of 3.1.1 [MQTT-3.9.3-2]
 UNSUBACK_REASONS: Final = frozenset((0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91))
 
 
@@ -258,7 +259,8 @@ def _decode_request(reader: Reader, version: int) -> SubscribeRequest:
 def _decode_suback(reader: Reader, flags: int, version: int) -> Packet:
     packet_id = _packet_id(reader)
     properties = _properties(reader, PacketType.SUBACK, version)
-    reasons = tuple(_reason(reader, SUBACK_REASONS, PacketType.SUBACK) for _ in range(reader.left))
+    allowed = SUBACK_REASONS if version == Version.V5 else SUBACK_RETURN_CODES
+    reasons = tuple(_reason(reader, allowed, PacketType.SUBACK) for _ in range(reader.left))
     return SubAck(packet_id, reasons, properties)
 
 

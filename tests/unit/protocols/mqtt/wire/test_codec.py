@@ -140,6 +140,7 @@ MALFORMED = [
     pytest.param(4, "300000", 0x81, id="[MQTT-4.7.3-1] empty topic"),
     pytest.param(5, "30000000", 0x82, id="neither topic nor alias"),
     pytest.param(4, "320001610000", 0x82, id="[MQTT-2.3.1-1] packet identifier 0"),
+    pytest.param(4, "9000018f", 0x81, id="[MQTT-3.9.3-2] SUBACK with a reason of 5.0"),
     pytest.param(5, "3000016103010102", 0x81, id="property value cut off"),
     pytest.param(5, "30000161020102", 0x82, id="payload format 2"),
     pytest.param(5, "300001610401010100", 0x82, id="a property given twice"),
