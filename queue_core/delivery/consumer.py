@@ -7,7 +7,6 @@ everything that reaches it is already committed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,12 +20,11 @@ from queue_core.outcomes import FAILED, Verdict
 
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
-    from queue_core.delivery.filtered_view import Selection
+    from queue_core.delivery.filtered_view import FilteredView
 
 # No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
 # into the gateway's memory.
 UNLIMITED: Final = 65_536
-MOST_LINES: Final = 16  # by priority, before those are cleared away in which nobody stands
 _numbers = count(1)  # of consumers, by which people tell them apart
 
 
@@ -159,13 +157,13 @@ class Consumer:
         "on_drained",
         "on_overdue",
         "replenish",
-        "selection",
         "shared",
         "since",
         "sink",
         "spec",
         "unsent",
         "unsettled",
+        "view",
     )
 
     def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
@@ -182,7 +180,7 @@ class Consumer:
         self.is_waiting = False  # stands in the cursor's line of consumers with credit
         self.on_drained: Callable[[], None] | None = None
         self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
-        self.selection: Selection | None = None  # with a filter: what it has still to look at
+        self.view: FilteredView | None = None  # with a filter: what it has still to look at
         self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
         self.since = cursor.context.clock()
         self.number = next(_numbers)
@@ -213,7 +211,7 @@ class Consumer:
         """The peer's socket is full: nothing more until `resume`."""
         if not self.is_paused:
             self.is_paused = True
-            self.cursor.on_pause(self)
+            self.cursor.consumer_set.line.leave(self)
 
     def resume(self) -> None:
         self.is_paused = False
@@ -223,13 +221,13 @@ class Consumer:
         """May have credit now. A new consumer gets nothing before its first `wake`, so that an
         adapter can answer its peer first."""
         if not self.is_closed:
-            self.cursor.stand_in_line(self)
+            self.cursor.dispatch.enqueue(self)
 
     def drain(self, done: Callable[[], None]) -> None:
         """Calls `done` once everything that is ready now, and that the credit allows, was handed
         over. What is then left of the credit is the adapter's to take back."""
         self.on_drained = done
-        self.cursor.drain(self)
+        self.cursor.dispatch.drain(self)
 
     def close(self, verdict: Verdict = FAILED) -> None:
         """The peer is gone: what it had comes back."""
@@ -238,57 +236,3 @@ class Consumer:
     def cancel(self) -> None:
         """No more deliveries; what is unsettled stays so."""
         self.cursor.cancel(self)
-
-
-class Line:
-    """Consumers that have credit, by priority, and in turn among equals."""
-
-    __slots__ = ("_by_priority", "_priorities")
-
-    def __init__(self) -> None:
-        self._by_priority: dict[int, deque[Consumer]] = {}
-        self._priorities: list[int] = []
-
-    def join(self, consumer: Consumer) -> None:
-        if consumer.is_waiting:
-            return
-        consumer.is_waiting = True
-        priority = consumer.spec.priority
-        line = self._by_priority.get(priority)
-        if line is None:
-            line = self._open(priority)
-        line.append(consumer)
-
-    def _open(self, priority: int) -> deque[Consumer]:
-        """Lines in which nobody stands are cleared away before they are many: consumers choose
-        their priorities freely."""
-        if len(self._by_priority) >= MOST_LINES:
-            self._by_priority = {each: line for each, line in self._by_priority.items() if line}
-        line = self._by_priority[priority] = deque()
-        self._priorities = sorted(self._by_priority, reverse=True)
-        return line
-
-    def leave(self, consumer: Consumer) -> None:
-        if consumer.is_waiting:
-            consumer.is_waiting = False
-            self._by_priority[consumer.spec.priority].remove(consumer)
-
-    def next(self) -> Consumer | None:
-        """Whose turn it is; it goes to the end of its line. Those without credit drop out."""
-        for priority in self._priorities:
-            line = self._by_priority[priority]
-            while line:
-                consumer = line[0]
-                if consumer.has_credit():
-                    if len(line) > 1:
-                        line.rotate(-1)
-                    return consumer
-                line.popleft()
-                consumer.is_waiting = False
-        return None
-
-    def keep_turn(self, consumer: Consumer) -> None:
-        """There was nothing for it: it stays the next."""
-        line = self._by_priority[consumer.spec.priority]
-        if line and line[-1] is consumer:
-            line.rotate(1)

@@ -1,75 +1,56 @@
-"""A group's place in a queue: what is handed out, what is settled, what comes back and when.
+"""A group's place in a queue: what is ready, what is in flight, what is settled, what comes back.
 
-A classic or ephemeral queue has one cursor, a stream one for each consumer group. Who gets what
-next, `handing_out` tells; what a queue does with messages that expire, fail or are rejected is the
+A classic or ephemeral queue has one cursor, a stream one for each consumer group. The cursor is
+made of parts with a state each: `Dispatch` tells who gets what next, `Lease` how far that may go
+before the database knows, `Delays` and `SettlementDeadlines` what time brings, `History` what
+befell single messages. What a queue does with messages that expire, fail or are rejected is the
 `Policy`'s business, and what must be written down is the `Journal`'s. No clock and no I/O of its
 own.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final
-from weakref import WeakSet
 
-from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry, Line, Sink
+from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry, Sink
+from queue_core.delivery.consumer_set import ConsumerSet
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
-from queue_core.delivery.delayed import Delays, DueTimes, bounded, put_off, set_aside
+from queue_core.delivery.deadlines import SettlementDeadlines
+from queue_core.delivery.delayed import Delays, DueTimes, GroupDelays
 from queue_core.delivery.delivery_history import History
-from queue_core.delivery.dispatch import hand_out
-from queue_core.delivery.filtered_view import Selection
+from queue_core.delivery.dispatch import Dispatch
+from queue_core.delivery.entry_memory import EntryMemory
 from queue_core.delivery.intervals import Intervals
+from queue_core.delivery.lease import BEYOND_ALL_OFFSETS, Lease
 from queue_core.delivery.ports import CursorContext, Journal, Policy
-from queue_core.delivery.ready import ENTRY_OVERHEAD, Ready
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES, Ready
 from queue_core.delivery.runs import runs_of
-from queue_core.errors import CoreError, DeliveryFailed
+from queue_core.errors import CoreError
 from queue_core.message.message import Amendment, Message
 from queue_core.outcomes import FAILED, Outcome, Verdict
 
-log = logging.getLogger(__name__)
-
-LOOKS: Final = 1024  # messages that filters look at in one turn, before others get theirs
-MOST_BATCHES: Final = 8  # that are handed out in one turn, likewise
-LEASE: Final = 1024  # offsets beyond the last one handed out that may be marked as such in advance
-HIDDEN: Final = 1 << 62
-WAY: Final = 5.0  # seconds from a publisher to a queue, at most, that no message expires on
-WRITE_ALL: Final = 1 << 30  # rows since the last full one: the next one is full
-BROKEN: Final = "a bug: consumer '%s' of queue '%s' ends, and what it had goes back"
-UNDELIVERED: Final = DeliveryFailed("the gateway could not deliver a message; its log says why")
 OVERDUE: Final = Verdict(Outcome.MODIFIED, reason="not settled in time")
 
 
 class Cursor:
+    """One group's place in a queue, and the messages that are in its consumers' hands."""
+
     __slots__ = (
-        "_arriving",
-        "_came_back",
-        "_draining",
-        "_due",
-        "_is_due_watched",
-        "_pumping",
-        "again",
-        "cancelled",
+        "consumer_set",
         "consumers",
         "context",
+        "deadlines",
         "delayed",
-        "due_times",
-        "has_returned",
+        "dispatch",
         "history",
         "in_flight",
-        "is_unfinished",
         "journal",
         "lease",
-        "lease_asked",
-        "line",
-        "looks",
-        "may_delay",
+        "memory",
         "policy",
         "ready",
-        "recovered_mark",
         "requeues",
-        "selections",
-        "seq",
         "settled",
         "spec",
     )
@@ -90,34 +71,26 @@ class Cursor:
         self.context = context
         self.spec = spec
         self.journal = journal  # None: nothing of this cursor outlives the process
-        self.settled = saved.settled
-        # Offsets below the lease may have been handed out, as far as the database knows: after a
-        # crash they are flagged as redelivered. Nothing at or above it is handed out before a new
-        # lease is committed.
-        self.lease = self.lease_asked = HIDDEN if journal is None else saved.lease
-        self.history = History(saved.failures)
         self.requeues = spec.requeues  # False once the queue is gone, too: nothing comes back
-        self.consumers: list[Consumer] = []
-        self.cancelled: WeakSet[Consumer] | None = None  # those that may still settle something
-        self.in_flight = 0
-        self.seq = 0  # rows written since the last full one
-        self.line = Line()
-        self.delayed = Delays(context.delays)
-        self.due_times = due_times  # of a stream, which has the delays of all groups
-        self.may_delay = False  # something came that was not due at once
-        self._draining: list[Consumer] = []
-        self._due: dict[Delivery, float] = {}  # by when each is to be settled, the first one first
-        self._is_due_watched = False
-        self._pumping = False
-        self._arriving = HIDDEN  # offsets from here on arrive at this moment
-        self.again = False  # the turn may leave something that could be handed out
-        self._came_back = 0  # since the policy was told,
-        self.has_returned = False  # by these, or by others whose time has come
-        self.selections: list[Selection] = []  # of consumers that have a filter
-        self.looks = 0  # that filters may still take in this turn
-        self.is_unfinished = False  # they have used them up, and a next turn is planned
+        self.settled = saved.settled
+        self.history = History(saved.failures)
+        self.memory = EntryMemory(context.budget, is_counted=bool(spec.queue_id))
+        self.consumer_set = ConsumerSet(is_single_active=spec.single_active)
+        self.consumers = self.consumer_set.all  # the same list: queues look at it all the time
+        self.in_flight = 0  # deliveries that consumers have not settled
+        self.dispatch = Dispatch(self)
+        self.delayed = Delays(self) if due_times is None else GroupDelays(self, due_times)
+        self.deadlines = self._deadlines()  # None: consumers may take their time
         self.ready = ready(self)
-        self.recovered_mark = 0 if journal is None else min(self.lease, self.ready.tail)
+        self.lease = Lease.unlimited() if journal is None else Lease(saved.lease, self.ready.tail)
+
+    def _deadlines(self) -> SettlementDeadlines | None:
+        seconds = self.spec.ack_timeout_seconds
+        if seconds is None:
+            return None
+        return SettlementDeadlines(
+            seconds, self.context.clock, lambda when: self.policy.on_due(self, when)
+        )
 
     @property
     def queue_name(self) -> str:
@@ -126,226 +99,82 @@ class Cursor:
     # --- consumers
 
     def add_consumer(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
+        """Makes a consumer, which gets nothing before its first `wake`."""
         consumer = Consumer(self, sink, spec)
         if spec.accepts is not None:
-            self._select(consumer, spec.accepts)
+            self.dispatch.give_view(consumer, spec.accepts)
         self.consumers.append(consumer)
         return consumer
 
-    def _select(self, consumer: Consumer, accepts: Callable[[Message], bool]) -> None:
-        """From now on it looks through the queue at a pace of its own."""
-        consumer.selection = Selection(
-            accepts, self.ready, self.pump, is_stored=bool(self.spec.queue_id)
-        )
-        self.selections.append(consumer.selection)
-
-    def stand_in_line(self, consumer: Consumer) -> None:
-        """The consumer has, or may have, credit."""
-        if not self._is_its_turn(consumer):
-            return
-        if consumer.credit > 0 and not consumer.is_paused:
-            self.line.join(consumer)
-        self.pump()
-
-    @property
-    def active(self) -> Consumer | None:
-        """With single active consumer: the one that has been here longest."""
-        return next((each for each in self.consumers if not each.spec.is_passing), None)
-
-    def _is_its_turn(self, consumer: Consumer) -> bool:
-        """Single active consumer is about those that stay: one may also come for one message."""
-        return not self.spec.single_active or consumer.spec.is_passing or consumer is self.active
-
-    def on_pause(self, consumer: Consumer) -> None:
-        self.line.leave(consumer)
-
     def cancel(self, consumer: Consumer) -> None:
-        """No more deliveries to it; what it has may still be settled."""
-        if consumer.is_closed:
-            return
-        self._remove(consumer)
-        if consumer.unsettled:
-            self.cancelled = self.cancelled or WeakSet()
-            self.cancelled.add(consumer)
-        self._activate_next()
-
-    def holders(self) -> list[Consumer]:
-        """All consumers, and those that were cancelled and have not settled everything."""
-        left = [each for each in self.cancelled or () if each.unsettled]
-        return [*self.consumers, *left]
+        """Ends deliveries to a consumer; what it has may still be settled."""
+        if not consumer.is_closed:
+            self._remove(consumer)
+            self.consumer_set.keep_cancelled(consumer)
+            self.dispatch.enqueue_active()
 
     def close(self, consumer: Consumer, verdict: Verdict = FAILED) -> None:
-        """The consumer is gone: what it had comes back, before another gets what comes after it."""
+        """Ends a consumer that is gone: what it had comes back before another consumer gets what
+        comes after it."""
         if not consumer.is_closed:
             self._remove(consumer)
         self.settle(list(consumer.unsettled.values()), verdict)
-        self._activate_next()
-        self.pump()
+        self.dispatch.enqueue_active()
+        self.dispatch.run()
 
     def _remove(self, consumer: Consumer) -> None:
-        consumer.is_closed = True
-        self.line.leave(consumer)
-        self.consumers.remove(consumer)
-        if consumer.selection is not None:
-            self.selections.remove(consumer.selection)
+        self.consumer_set.remove(consumer)
         if self.history.barred:
             self.history.admit(consumer)
-
-    def _activate_next(self) -> None:
-        if self.spec.single_active and self.active is not None:
-            self.stand_in_line(self.active)
 
     # --- handing out
 
     def arrive(self, entries: list[Entry]) -> None:
-        """Committed: these may be handed out now."""
+        """Takes entries that were just committed, and hands out what consumers have credit for."""
         self.put(entries)
-        if entries:
-            self._arriving = entries[0].offset
-        self.pump()
-        self._arriving = HIDDEN
+        dispatch = self.dispatch
+        dispatch.arriving_from = entries[0].offset
+        dispatch.run()
+        dispatch.arriving_from = BEYOND_ALL_OFFSETS
 
     def put(self, entries: list[Entry]) -> None:
-        """The same, for whoever pumps later."""
+        """Takes entries that were just committed; the caller runs `pump` later."""
         self.ready.arrive(entries)
-        for selection in self.selections:
-            selection.arrive(entries)
-        if self.may_delay:
-            set_aside(self, entries)
+        for view in self.consumer_set.views:
+            view.arrive(entries)
+        if self.delayed.may_arrive:
+            self.delayed.set_aside(entries)
 
     def pump(self) -> None:
-        """Hands out what is ready to whoever has credit."""
-        if self._pumping:
-            self.again = True
-            return
-        self._pumping = True
-        before = self.ready.count()
-        self.looks = LOOKS
-        self.is_unfinished = False
-        try:
-            self.again, left = True, MOST_BATCHES
-            while self.again and left:
-                self.again = False
-                left -= 1
-                hand_out(self)
-            if self.again and not self.is_unfinished:
-                self.is_unfinished = True
-                self.policy.on_unfinished(self)
-        finally:
-            self._pumping = False
-        if self.policy.backpressure is not None and self.ready.count() < before:
-            self.policy.backpressure.on_taken()
-        if self.has_returned:
-            count, self._came_back, self.has_returned = self._came_back, 0, False
-            self.policy.on_returned(self, count)
-        if self.policy.may_expire:
-            self.policy.on_turn(self)
-        if self._draining:
-            self._end_drains()
-
-    def drain(self, consumer: Consumer) -> None:
-        if consumer not in self._draining:
-            self._draining.append(consumer)
-        self.stand_in_line(consumer)
-        self.pump()
-
-    def _end_drains(self) -> None:
-        """Those that have no credit left, or for whom nothing is left, are drained."""
-        draining, self._draining = self._draining, []
-        count = self.ready.count()
-        for consumer in draining:
-            done = consumer.on_drained
-            if done is None:
-                continue
-            selection = consumer.selection
-            is_empty = count == 0 if selection is None else selection.is_done
-            is_idle = not self._is_its_turn(consumer)
-            if is_empty or is_idle or consumer.credit <= 0 or consumer.is_closed:
-                consumer.on_drained = None
-                done()
-            else:
-                self._draining.append(consumer)
-
-    def end_broken(self, consumer: Consumer, error: Exception) -> None:
-        """A bug in its sink ends this consumer, and harms neither the others nor whoever made the
-        queue hand out."""
-        log.error(BROKEN, consumer.tag, self.queue_name, exc_info=error)
-        self.close(consumer)
-        consumer.sink.on_cancel(consumer, UNDELIVERED)
-        self.policy.on_consumer_gone()
-
-    def start_clock(self, delivery: Delivery, seconds: float) -> None:
-        self._due[delivery] = self.context.clock() + seconds
-        self._watch_due()
-
-    def _watch_due(self) -> None:
-        if self._due and not self._is_due_watched:
-            self._is_due_watched = True
-            self.policy.on_due(self, next(iter(self._due.values())))
+        """Hands out what is ready to consumers that have credit."""
+        self.dispatch.run()
 
     def fail_overdue(self) -> None:
-        """Deliveries that were not settled in time count as failed, and come back."""
-        self._is_due_watched = False
-        now, overdue = self.context.clock(), []
-        for delivery, when in self._due.items():
-            if when > now:
-                break
-            overdue.append(delivery)
+        """Counts deliveries that were not settled in time as failed, and hands them out again."""
+        deadlines = self.deadlines
+        if deadlines is None:
+            return
+        overdue = deadlines.overdue()
         self.settle(overdue, OVERDUE)
         for consumer in dict.fromkeys(delivery.consumer for delivery in overdue):
             if consumer.on_overdue is not None:
                 consumer.on_overdue()
-        self.pump()
-        self._watch_due()
-
-    def commit(self, offset: int) -> None:
-        """Of a stream: all up to and with it is settled for the group, read or not."""
-        self.settled.mark_range(self.settled.floor, offset + 1)
-        # What is ready below it has to be looked at, one by one, and is not handed out.
-        self.recovered_mark = max(self.recovered_mark, offset + 1)
-        self._note()
-
-    def has_expired(self, entry: Entry, now: float) -> bool:
-        """It may not be handed out any more. One whose delivery was begun never expires."""
-        if entry.offset in self.history.begun:
-            entry.expires_at = None
-            return False
-        if entry.expires_at is None or entry.expires_at > now:
-            return False
-        # One that arrives and finds somebody waiting is in time, however short its time is: with
-        # none at all it is for those who wait, as in RabbitMQ, and a commit takes a while.
-        return entry.offset < self._arriving or entry.expires_at <= now - WAY
-
-    def ask_lease(self, offset: int) -> None:
-        if self.lease_asked <= offset and self.journal is not None:
-            self.lease_asked = offset + LEASE
-            self.journal.note(self)
-
-    def extend_lease(self, tail: int) -> bool:
-        """Called while entries up to `tail` are written: whoever listens shall not have to wait for
-        a commit of its own. True when there is something to write down with them."""
-        if not self.consumers or tail + LEASE // 2 <= self.lease_asked:
-            return False
-        self.lease_asked = tail + LEASE
-        return True
-
-    def on_lease(self, lease: int) -> None:
-        """A lease was committed."""
-        if lease > self.lease:
-            self.lease = lease
+        self.dispatch.run()
+        deadlines.watch()
 
     # --- settling
 
     def settle(self, deliveries: Iterable[Delivery], verdict: Verdict) -> None:
-        """Ends deliveries of this cursor. One that has ended already is passed over."""
+        """Ends deliveries of this cursor, and gives back the credit for them. A delivery that has
+        ended already is passed over."""
         for consumer, count in self.end_deliveries(deliveries, verdict).items():
-            self.return_credit(consumer, count)
+            self.dispatch.return_credit(consumer, count)
 
     def end_deliveries(
         self, deliveries: Iterable[Delivery], verdict: Verdict
     ) -> dict[Consumer, int]:
-        """The same, without the credit that is to be given back for them. Consumers may take more
-        for it at once: then all that comes back must be back."""
+        """Ends deliveries, and tells how much credit is to be given back to whom. Consumers may
+        take more for their credit at once, so all that comes back must be back before."""
         if verdict.outcome is Outcome.ACCEPTED:
             return self._accept(deliveries)
         credits: dict[Consumer, int] = {}
@@ -357,11 +186,12 @@ class Cursor:
         return credits
 
     def _accept(self, deliveries: Iterable[Delivery]) -> dict[Consumer, int]:
-        """Many at a time: 0.2 us each without a journal, against 0.4 one by one."""
+        """Ends deliveries that were accepted, many at a time: 0.2 us each without a journal,
+        against 0.4 one by one."""
         offsets: list[int] = []
         credits: dict[Consumer, int] = {}
         freed = 0
-        history = self.history
+        history, deadlines = self.history, self.deadlines
         has_history = bool(history)
         for delivery in deliveries:
             if not delivery.is_open:
@@ -371,170 +201,170 @@ class Cursor:
             del consumer.unsettled[offset]
             credits[consumer] = credits.get(consumer, 0) + 1
             offsets.append(offset)
-            freed += len(message.body) + len(message.native) + ENTRY_OVERHEAD
+            freed += len(message.body) + len(message.native) + ENTRY_OVERHEAD_BYTES
             if has_history:
                 history.forget(offset)
-            if self._due:
-                self._due.pop(delivery, None)
+            if deadlines is not None:
+                deadlines.end(delivery)
         if not offsets:
             return credits
         self.in_flight -= len(offsets)
         self.context.counters.settled += len(offsets)
-        if self.spec.queue_id:
-            self.context.budget.used -= freed
+        self.memory.free(freed)
         if self.journal is not None or self.spec.tracks_settled:
             if len(offsets) == 1:
                 self.settled.mark(offsets[0])
             else:
                 for start, end in runs_of(offsets):
                     self.settled.mark_range(start, end)
-            self._note()
+            self.note_progress()
         return credits
 
     def detach(self, delivery: Delivery) -> None:
-        """The delivery is out of its consumer's hands; its entry leaves with a unit's commit."""
+        """Takes a delivery out of its consumer's hands; its entry leaves with a unit's commit."""
         self._let_go(delivery)
-        self.return_credit(delivery.consumer)
+        self.dispatch.return_credit(delivery.consumer)
 
     def _let_go(self, delivery: Delivery) -> None:
         delivery.is_open = False
         del delivery.consumer.unsettled[delivery.offset]
         self.in_flight -= 1
-        if self._due:
-            self._due.pop(delivery, None)
-
-    def return_credit(self, consumer: Consumer, count: int = 1) -> None:
-        shared = consumer.shared
-        if consumer.replenish:
-            consumer.credit += count
-            if not consumer.is_waiting and not consumer.is_closed and not consumer.is_paused:
-                if shared is not None:
-                    shared.wait(consumer)  # behind those that wait already
-                elif self._is_its_turn(consumer):
-                    self.line.join(consumer)
-                self.again = True
-        if shared is not None:
-            shared.grant(count)
+        if self.deadlines is not None:
+            self.deadlines.end(delivery)
 
     def _settle_otherwise(self, delivery: Delivery, verdict: Verdict) -> None:
-        if verdict.delay > 0:
-            verdict = bounded(self, verdict)
-        if verdict.amendment is not None and self.requeues:
-            self._amend(delivery, verdict.amendment)
-        entry, offset = delivery.entry, delivery.offset
+        """Ends one delivery that was not accepted."""
         if not self.requeues:
-            self.release_memory(entry)
-        elif verdict.outcome is Outcome.REJECTED:
-            self.policy.on_rejected(self, entry, verdict.reason)
+            self.memory.release(delivery.entry)
+            return
+        if verdict.delay > 0:
+            verdict = self.delayed.bounded(verdict)
+        if verdict.amendment is not None:
+            self._amend(delivery, verdict.amendment)
+        if verdict.outcome is Outcome.REJECTED:
+            self.policy.on_rejected(self, delivery.entry, verdict.reason)
         elif verdict.outcome is Outcome.RELEASED:
-            self.history.released.add(offset)
-            if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
-                until = self.context.clock() + verdict.delay if verdict.delay > 0 else None
-                if verdict.amendment is None:
-                    self.history.renew(offset)
-                self.journal.note_failure(self, offset, delivery.failures, until, "")
-            self._return(delivery, verdict)
+            self._release(delivery, verdict)
         else:
-            count = delivery.failures + 1
-            self.history.failures[offset] = count
-            if self.spec.delivery_limit is not None and count > self.spec.delivery_limit:
-                self.policy.on_exhausted(self, entry)
-                return
-            if self.journal is not None:
-                not_before = self.context.clock() + verdict.delay if verdict.delay > 0 else None
-                self.journal.note_failure(self, offset, count, not_before, verdict.reason or "")
-            self._return(delivery, verdict)
+            self._fail(delivery, verdict)
+
+    def _release(self, delivery: Delivery, verdict: Verdict) -> None:
+        """Takes back a message that is flagged as redelivered from now on, and has not failed."""
+        offset = delivery.offset
+        self.history.released.add(offset)
+        if self.journal is not None and (verdict.delay > 0 or verdict.amendment is not None):
+            if verdict.amendment is None:
+                self.history.renew(offset)
+            until = self.context.clock() + verdict.delay if verdict.delay > 0 else None
+            self.journal.note_failure(self, offset, delivery.failures, until, "")
+        self._return(delivery, verdict)
+
+    def _fail(self, delivery: Delivery, verdict: Verdict) -> None:
+        """Takes back a message whose delivery failed, unless it failed too often."""
+        offset, count = delivery.offset, delivery.failures + 1
+        self.history.failures[offset] = count
+        limit = self.spec.delivery_limit
+        if limit is not None and count > limit:
+            self.policy.on_exhausted(self, delivery.entry)
+            return
+        if self.journal is not None:
+            until = self.context.clock() + verdict.delay if verdict.delay > 0 else None
+            self.journal.note_failure(self, offset, count, until, verdict.reason or "")
+        self._return(delivery, verdict)
 
     def _amend(self, delivery: Delivery, amendment: Amendment) -> None:
-        """The message is another one at this place from now on; its row stays as it was."""
+        """Puts an amended message into the delivery's place from now on; its row stays as it
+        was."""
         entry = delivery.entry
         before, after = entry.message, amendment.apply(entry.message)
-        if self.spec.queue_id:
-            self.context.budget.used += after.size() - before.size()
+        self.memory.exchange(before, after)
         if self.journal is None:
             entry.message = after
         else:
-            # one of its own: whoever read the other ahead has counted its size, and is told
+            # an entry of its own: a view that read ahead has counted the size of the other
             delivery.entry = Entry(
                 after, entry.options, entry.expires_at, entry.not_before, entry.offset
             )
             self.history.amend(entry.offset, amendment.encode)
 
     def _return(self, delivery: Delivery, verdict: Verdict) -> None:
-        if verdict.undeliverable_here and not delivery.consumer.is_closed:
-            self._bar(delivery.offset, delivery.consumer)
+        """Puts a message back into its place, at once or when its delay is over."""
+        consumer = delivery.consumer
+        if verdict.undeliverable_here and not consumer.is_closed:
+            self.history.bar(delivery.offset, consumer)
+            if consumer.view is None:  # so that it does not meet the message again at every turn
+                self.dispatch.give_view(consumer, everything)
         if verdict.delay > 0:
-            put_off(self, delivery.entry, self.context.clock() + verdict.delay)
+            self.delayed.put_off(delivery.entry, self.context.clock() + verdict.delay)
         else:
             self.give_back(delivery.entry)
-        self._came_back += 1
-        self.has_returned = self.again = True
-
-    def _bar(self, offset: int, consumer: Consumer) -> None:
-        """It is for others. So that the consumer does not meet it again at every turn, it has a
-        view of its own from now on, as one with a filter has."""
-        self.history.bar(offset, consumer)
-        if consumer.selection is None:
-            self._select(consumer, everything)
+        self.dispatch.note_returned(1)
 
     def take_back(self, entry: Entry, *, was_delivered: bool = False) -> None:
-        """An entry that was on its way elsewhere could not go."""
+        """Puts back an entry that was on its way elsewhere and could not go."""
         if was_delivered:
             self.history.released.add(entry.offset)
         self.give_back(entry)
-        self.pump()
+        self.dispatch.run()
 
     def give_back(self, entry: Entry) -> None:
-        """It is ready, for whoever wants it."""
+        """Makes an entry ready again, for consumers with a filter as well."""
         self.ready.give_back(entry)
-        if self.selections:
+        if self.consumer_set.views:
             is_changed = entry.offset in self.history.amendments
-            for selection in self.selections:
-                selection.on_returned(entry, is_changed=is_changed)
+            for view in self.consumer_set.views:
+                view.on_returned(entry, is_changed=is_changed)
+
+    def give_back_offset(self, offset: int, priority: int = 0, size: int = 0) -> None:
+        """Makes a message ready again that is not in memory."""
+        self.ready.give_back_offset(offset, priority, size)
+        is_changed = offset in self.history.amendments
+        for view in self.consumer_set.views:
+            view.on_returned_offset(offset, priority, is_changed=is_changed)
+
+    # --- leaving
 
     def drop(self, entry: Entry) -> None:
-        """An entry that is neither ready nor in flight leaves the queue for good."""
-        self._forget(entry)
-        self._mark(entry.offset)
-
-    def _forget(self, entry: Entry) -> None:
-        self.release_memory(entry)
+        """Lets an entry that is neither ready nor in flight leave the queue for good."""
+        self.memory.release(entry)
         self.history.forget(entry.offset)
-
-    def release_memory(self, entry: Entry) -> None:
-        if self.spec.queue_id:
-            message = entry.message
-            self.context.budget.used -= len(message.body) + len(message.native) + ENTRY_OVERHEAD
-
-    def _mark(self, offset: int) -> None:
         if self.journal is not None or self.spec.tracks_settled:
-            self.settled.mark(offset)
-            self._note()
+            self.settled.mark(entry.offset)
+            self.note_progress()
 
-    def _note(self) -> None:
+    def commit(self, offset: int) -> None:
+        """Settles all messages of a stream up to and with an offset for the group, whether they
+        were read or not."""
+        self.settled.mark_range(self.settled.floor, offset + 1)
+        self.lease.raise_mark(offset + 1)  # what is ready below it is not handed out any more
+        self.note_progress()
+
+    def note_progress(self) -> None:
+        """Lets the journal write what is settled, and the lease, with the next commit."""
         if self.journal is not None:
             self.journal.note(self)
 
     def purge(self) -> int:
-        """Drops all that is ready or delayed; what is in flight stays with its consumers."""
+        """Drops all that is ready or delayed, and tells how many; what is in flight stays with its
+        consumers."""
         delayed = self.delayed.offsets()
         count = self.ready.count() + len(delayed)
         ranges = self.ready.clear() + [(offset, offset + 1) for offset in delayed]
-        for selection in self.selections:
-            selection.clear()
+        for view in self.consumer_set.views:
+            view.clear()
         for entry in self.delayed.clear():
-            self.release_memory(entry)
+            self.memory.release(entry)
         self.history.forget_all(Intervals(ranges))
         if (self.journal is not None or self.spec.tracks_settled) and ranges:
             for start, end in ranges:
                 self.settled.mark_range(start, end)
-            self._note()
+            self.note_progress()
         return count
 
     def end(self, reason: CoreError) -> None:
-        """The queue is gone: every consumer is told."""
+        """Ends the cursor of a queue that is gone, and tells every consumer the reason."""
         # What consumers still hold has no place to go back to, and nothing to be written. Emptied
-        # first: who comes next when a single active consumer goes gets nothing of it.
+        # first: a consumer that becomes the single active one meanwhile gets nothing of it.
         self.journal = None
         self.requeues = False
         self.purge()
@@ -542,14 +372,16 @@ class Cursor:
             self.cancel(consumer)
             for delivery in consumer.unsettled.values():
                 delivery.is_open = False
-                self.release_memory(delivery.entry)
+                self.memory.release(delivery.entry)
             self.in_flight -= len(consumer.unsettled)
             consumer.unsettled.clear()
             consumer.sink.on_cancel(consumer, reason)
-        self._due.clear()
+        if self.deadlines is not None:
+            self.deadlines.clear()
 
 
 def everything(_: Message) -> bool:
+    """Accepts every message: the filter of a view that only leaves out what is barred."""
     return True
 
 
@@ -561,6 +393,6 @@ def settle(deliveries: Iterable[Delivery], verdict: Verdict) -> None:
     ended = [(cursor, cursor.end_deliveries(own, verdict)) for cursor, own in by_cursor.items()]
     for cursor, credits in ended:
         for consumer, count in credits.items():
-            cursor.return_credit(consumer, count)
+            cursor.dispatch.return_credit(consumer, count)
     for cursor, _ in ended:
-        cursor.pump()
+        cursor.dispatch.run()

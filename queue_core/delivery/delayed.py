@@ -1,8 +1,8 @@
-"""Messages that wait for their time, the first one first, and how a cursor puts them there.
+"""Messages that wait for their time, the earliest first: those of a queue, and those of a stream.
 
 A message that is not due is not ready: it is set aside when it arrives, when a consumer returns it
 for later, and when a gateway finds it again after a restart. The agenda wakes the cursor when the
-first one is due. No clock of its own.
+earliest is due. Nothing here has a clock of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.delay_limit import DelayBudget
@@ -20,59 +20,131 @@ from queue_core.outcomes import Outcome, Verdict
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
 
-SOON_SECONDS: Final = 5.0  # what is delayed for longer is read back, where memory is not plenty
-
-# An entry, or, where it is not in memory, what the order needs to know: priority and size.
+# An entry or, where the message is not in memory, its priority and its size in bytes.
 Kept = Entry | tuple[int, int]
 
 
-class Delays:
-    __slots__ = ("_heap", "_kept", "budget", "bytes", "next_time")
+class Delay(NamedTuple):
+    """A delayed message as a restart finds it: when it is due, its priority and its size."""
 
-    def __init__(self, budget: DelayBudget | None = None) -> None:
-        self.budget = budget or DelayBudget()
+    until: float
+    priority: int
+    size: int
+
+
+class Delays:
+    """The delayed messages of one cursor. All of them count in the budget for all queues."""
+
+    __slots__ = ("_budget", "_cursor", "_heap", "_kept", "bytes", "may_arrive", "next_time")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._budget = cursor.context.delays
         self._heap: list[tuple[float, int]] = []
         self._kept: dict[int, Kept] = {}
-        self.next_time = inf
-        self.bytes = 0  # of the bodies and properties of all that waits, in memory or not
+        self.next_time = inf  # when the earliest is due
+        self.bytes = 0  # of the bodies and properties of all that wait, in memory or not
+        self.may_arrive = False  # a message came that was not due: arrivals are looked at
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, when: float, offset: int, kept: Kept) -> None:
+    # --- in
+
+    def put_off(self, entry: Entry, when: float) -> None:
+        """Keeps an entry, which is neither ready nor in flight, until its time."""
+        cursor = self._cursor
+        if when < self.next_time:  # the others wait behind the first
+            cursor.policy.on_delayed(cursor, when)
+        kept: Kept = entry
+        if not cursor.memory.may_keep(when - cursor.context.clock()):
+            cursor.memory.release(entry)
+            kept = entry.message.priority or 0, entry.message.size()
+        self._add(when, entry.offset, kept)
+
+    def _add(self, when: float, offset: int, kept: Kept) -> None:
         heappush(self._heap, (when, offset))
         self._kept[offset] = kept
-        self.budget.used += 1
+        self._budget.used += 1
         self.bytes += _size(kept)
         self.next_time = self._heap[0][0]
 
-    def take_due(self, now: float) -> Iterator[tuple[int, Kept]]:
-        """Those whose time has come."""
+    def set_aside(self, entries: Iterable[Entry]) -> None:
+        """Takes out of what is ready the entries that have just arrived and are not due."""
+        now, ready = self._cursor.context.clock(), self._cursor.ready
+        for entry in entries:
+            when = entry.not_before
+            if when is not None and when > now and ready.set_aside(entry):
+                self.put_off(entry, when)
+
+    def restore(self, found: Mapping[int, Delay]) -> None:
+        """Takes out of what is ready the messages that a restart found delayed, by offset. None of
+        them is in memory."""
+        for offset in self._cursor.ready.withdraw(sorted(found)):
+            delay = found[offset]
+            self._add(delay.until, offset, (delay.priority, delay.size))
+        self._watch()
+
+    def bounded(self, verdict: Verdict) -> Verdict:
+        """Gives the verdict without its delay where no more messages may be delayed."""
+        if verdict.outcome is Outcome.REJECTED or not self._budget.is_full():
+            return verdict
+        self._budget.count_cut()
+        return replace(verdict, delay=0.0)
+
+    # --- out
+
+    def is_early(self, entry: Entry, now: float) -> bool:
+        """Tells whether an entry is not due yet."""
+        return entry.not_before is not None and entry.not_before > now
+
+    def end_due(self, now: float) -> None:
+        """Gives back to the queue all messages whose time has come."""
+        cursor = self._cursor
+        cursor.dispatch.note_returned(0)
+        for offset, kept in self._take_due(now):
+            if isinstance(kept, Entry):
+                kept.not_before = None
+                cursor.give_back(kept)
+            else:
+                cursor.give_back_offset(offset, *kept)
+        self._watch()
+
+    def _take_due(self, now: float) -> Iterator[tuple[int, Kept]]:
         while self._heap and self._heap[0][0] <= now:
             _, offset = heappop(self._heap)
             self.next_time = self._heap[0][0] if self._heap else inf
             kept = self._kept.pop(offset, None)
             if kept is not None:
                 self.bytes -= _size(kept)
-                self.budget.used -= 1
+                self._budget.used -= 1
                 yield offset, kept
 
-    def times(self) -> dict[int, float]:
-        """Until when each waits."""
-        return {offset: when for when, offset in self._heap}
-
-    def offsets(self) -> list[int]:
-        return list(self._kept)
+    def _watch(self) -> None:
+        if self._kept:
+            self._cursor.policy.on_delayed(self._cursor, self.next_time)
 
     def clear(self) -> list[Entry]:
-        """Nothing waits any more; the entries that were in memory."""
+        """Forgets all messages; gives the entries that were in memory."""
         entries = [kept for kept in self._kept.values() if isinstance(kept, Entry)]
-        self.budget.used -= len(self._kept)
+        self._budget.used -= len(self._kept)
         self._heap.clear()
         self._kept.clear()
         self.next_time = inf
         self.bytes = 0
         return entries
+
+    # --- what waits
+
+    def offsets(self) -> list[int]:
+        return list(self._kept)
+
+    def returned_until(self) -> dict[int, float]:
+        """Tells until when messages wait that consumers returned for later, by offset."""
+        history = self._cursor.history
+        returned = history.returned()
+        waiting = {offset: when for when, offset in self._heap if offset in returned}
+        return history.delays | waiting
 
 
 def _size(kept: Kept) -> int:
@@ -145,96 +217,30 @@ class DueTimes:
         self._offsets.clear()
 
 
-class Delay(NamedTuple):
-    """A delayed message as a restart finds it: when it is due, and what the order needs to know."""
+class GroupDelays(Delays):
+    """The delayed messages as one group of a stream sees them: the stream keeps them for all
+    groups, and gives each back when it is due, so that none is lost, and none comes twice, by a
+    moment."""
 
-    until: float
-    priority: int
-    size: int
+    __slots__ = ("_due_times",)
 
+    def __init__(self, cursor: Cursor, due_times: DueTimes) -> None:
+        super().__init__(cursor)
+        self._due_times = due_times
+        self.next_time = -inf  # the stream is asked at every turn
 
-def bounded(cursor: Cursor, verdict: Verdict) -> Verdict:
-    """Gives the verdict without its delay where no more messages may be delayed."""
-    budget = cursor.delayed.budget
-    if verdict.outcome is Outcome.REJECTED or not cursor.requeues or not budget.is_full():
-        return verdict
-    budget.count_cut()
-    return replace(verdict, delay=0.0)
+    def put_off(self, entry: Entry, when: float) -> None:
+        """Passes over an entry, which the stream keeps until its time."""
+        self._cursor.memory.release(entry)
 
+    def is_early(self, entry: Entry, now: float) -> bool:
+        """Tells whether the stream has not given the entry back yet."""
+        return entry.not_before is not None and entry.offset in self._due_times
 
-def put_off(cursor: Cursor, entry: Entry, when: float) -> None:
-    """Keeps an entry, which is neither ready nor in flight, until its time. For a group of a stream
-    the stream does."""
-    if cursor.due_times is not None:
-        cursor.release_memory(entry)
-        return
-    if when < cursor.delayed.next_time:  # the others wait behind the first
-        cursor.policy.on_delayed(cursor, when)
-    kept: Kept = entry
-    if cursor.spec.queue_id and not _may_keep(cursor, when):
-        cursor.release_memory(entry)
-        kept = entry.message.priority or 0, entry.message.size()
-    cursor.delayed.add(when, entry.offset, kept)
+    def end_due(self, now: float) -> None:
+        """Lets the stream give back to all groups the messages whose time has come."""
+        self._due_times.end_due(now)
 
-
-def is_early(cursor: Cursor, entry: Entry, now: float) -> bool:
-    """Tells whether the entry is not due. For a group of a stream that is until the stream gives it
-    back, so that none is lost, and none comes twice, by a moment."""
-    if entry.not_before is None:
-        return False
-    if cursor.due_times is not None:
-        return entry.offset in cursor.due_times
-    return entry.not_before > now
-
-
-def _may_keep(cursor: Cursor, when: float) -> bool:
-    """Whether memory has room for one that is due then; for what nobody wants soon, half of it."""
-    if when > cursor.context.clock() + SOON_SECONDS:
-        return cursor.context.budget.has_plenty()
-    return cursor.context.budget.has_room()
-
-
-def set_aside(cursor: Cursor, entries: Iterable[Entry]) -> None:
-    """Takes out of what is ready those that have just arrived and are not due."""
-    now = cursor.context.clock()
-    for entry in entries:
-        when = entry.not_before
-        if when is not None and when > now and cursor.ready.set_aside(entry):
-            put_off(cursor, entry, when)
-
-
-def restore(cursor: Cursor, found: Mapping[int, Delay]) -> None:
-    """The same after a restart, for messages that are not in memory; by offset."""
-    for offset in cursor.ready.withdraw(sorted(found)):
-        delay = found[offset]
-        cursor.delayed.add(delay.until, offset, (delay.priority, delay.size))
-    if cursor.delayed:
-        cursor.policy.on_delayed(cursor, cursor.delayed.next_time)
-
-
-def end_delays(cursor: Cursor, now: float) -> None:
-    """Gives back to the queue all whose time has come."""
-    cursor.has_returned = True
-    for offset, kept in cursor.delayed.take_due(now):
-        if isinstance(kept, Entry):
-            kept.not_before = None
-            cursor.give_back(kept)
-        else:
-            give_back_offset(cursor, offset, *kept)
-    if cursor.delayed:
-        cursor.policy.on_delayed(cursor, cursor.delayed.next_time)
-
-
-def give_back_offset(cursor: Cursor, offset: int, priority: int = 0, size: int = 0) -> None:
-    """Gives back to the queue one that is due and not in memory."""
-    cursor.ready.give_back_offset(offset, priority, size)
-    is_changed = offset in cursor.history.amendments
-    for selection in cursor.selections:
-        selection.on_returned_offset(offset, priority, is_changed=is_changed)
-
-
-def delays_of(cursor: Cursor) -> dict[int, float]:
-    """Until when those wait that came back for later, by offset."""
-    times, returned = cursor.delayed.times(), cursor.history.returned()
-    now = {offset: when for offset, when in times.items() if offset in returned}
-    return cursor.history.delays | now
+    def clear(self) -> list[Entry]:
+        """Forgets nothing: the stream's messages are not this group's to forget."""
+        return []

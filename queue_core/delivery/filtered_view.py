@@ -24,7 +24,7 @@ LOOK_AHEAD: Final = 1024 * 1024  # bytes of a stored queue's messages
 SLACK: Final = 256  # entries of an ephemeral queue that may be references to nothing
 
 
-class Selection:
+class FilteredView:
     __slots__ = ("_budget", "_is_stored", "_queue", "_view", "accepts")
 
     def __init__(

@@ -20,7 +20,7 @@ from queue_core.delivery.intervals import Intervals
 CHUNK: Final = 4000  # entries a read-back asks for at most
 LOW: Final = 4000  # entries left in the run when the next chunk is asked for: consumers take these
 # while the database reads, and so go on while a batch is being committed
-ENTRY_OVERHEAD: Final = 512  # bytes of Python objects around a message
+ENTRY_OVERHEAD_BYTES: Final = 512  # bytes of Python objects around a message
 LEAST: Final = 16  # entries that a queue may always hold, however tight memory is
 SLACK: Final = 64  # marks and doubles that may always wait to be cleared away
 PASSED: Final = 1000  # marks passed before they are forgotten: the list of them is long
@@ -62,7 +62,7 @@ class Budget:
 
 
 def cost(entry: Entry) -> int:
-    return entry.message.size() + ENTRY_OVERHEAD
+    return entry.message.size() + ENTRY_OVERHEAD_BYTES
 
 
 def by_offset(entry: Entry) -> int:
@@ -209,7 +209,7 @@ class FifoReady:
         elif self._fetching:
             self._put_aside(entries, first)
         elif self._run_end == first:
-            cost_of_all = size + ENTRY_OVERHEAD * len(entries)
+            cost_of_all = size + ENTRY_OVERHEAD_BYTES * len(entries)
             if self._budget.used + cost_of_all <= self._budget.limit:
                 self._budget.used += cost_of_all
                 self._run.extend(entries)
@@ -228,7 +228,9 @@ class FifoReady:
         for entry in entries:
             if budget.used >= budget.limit and len(run) >= LEAST:
                 return  # the rest is read back when its turn comes
-            budget.used += len(entry.message.body) + len(entry.message.native) + ENTRY_OVERHEAD
+            budget.used += (
+                len(entry.message.body) + len(entry.message.native) + ENTRY_OVERHEAD_BYTES
+            )
             run.append(entry)
             self._run_end = entry.offset + 1
 

@@ -1,5 +1,4 @@
-"""The short ways of a cursor, for what comes in runs: many entries to one consumer, many offsets
-settled in a row."""
+"""Shortcuts for what comes in runs: many entries to one consumer, many offsets settled in a row."""
 
 from __future__ import annotations
 
@@ -9,23 +8,26 @@ from typing import TYPE_CHECKING
 from queue_core.delivery.consumer import Consumer, Delivery, Entry
 
 if TYPE_CHECKING:
+    from queue_core.delivery.lease import Lease
     from queue_core.delivery.ready import Ready
 
 
 def take_run(
-    consumer: Consumer, ready: Ready, most: int, mark: int, lease: int
+    consumer: Consumer, ready: Ready, most: int, lease: Lease
 ) -> tuple[list[Delivery], Entry | None]:
-    """Takes what is ready, up to the first entry with a time of its own, or that is not between
-    the mark and the lease. That one was taken, too, and is not delivered yet."""
+    """Takes up to `most` entries that are ready, as deliveries, and stops at the first one that
+    needs a closer look: it has a time of its own, may have been handed out before a restart, or
+    lies beyond the lease. That entry was taken as well, and is given undelivered."""
     deliveries: list[Delivery] = []
     unsettled, take = consumer.unsettled, ready.take
+    mark, end = lease.recovered_mark, lease.committed
     for _ in range(most):
         entry = take()
         if entry is None:
             break
         offset = entry.offset
         if (
-            offset >= lease
+            offset >= end
             or offset < mark
             or entry.expires_at is not None
             or entry.not_before is not None
@@ -37,7 +39,7 @@ def take_run(
 
 
 def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """The offsets as half-open ranges, in the order they come in."""
+    """Yields the offsets as half-open ranges, in the order they come in."""
     start = end = offsets[0]
     for offset in offsets:
         if offset == end:

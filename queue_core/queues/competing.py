@@ -133,7 +133,7 @@ class CompetingQueue(Queue):
         if expires_at is not None:
             self.may_expire = True
         if message.not_before is not None:
-            self.cursor.may_delay = True
+            self.cursor.delayed.may_arrive = True
         return Entry(message, options or None, expires_at, message.not_before)
 
     def on_arrival(self, entries: list[Entry]) -> None:
@@ -247,7 +247,7 @@ class CompetingQueue(Queue):
             return
         now, ready = self.context.clock(), self.cursor.ready
         while (head := ready.head()) is not None:
-            if not self.cursor.has_expired(head, now):
+            if not self.cursor.dispatch.has_expired(head, now):
                 break
             taken = ready.take()
             if taken is not None:

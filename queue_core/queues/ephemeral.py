@@ -6,7 +6,7 @@ from typing import Final
 
 from queue_core.delivery.consumer import Consumer, Entry
 from queue_core.delivery.cursor import Cursor
-from queue_core.delivery.ready import ENTRY_OVERHEAD, FifoReady, Ready
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES, FifoReady, Ready
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.message.message import Message
 from queue_core.queues.competing import CompetingQueue, cursor_spec
@@ -60,14 +60,14 @@ class EphemeralQueue(CompetingQueue):
                 and consumer.is_waiting
                 and consumer.credit > 0
                 and not cursor.ready.count()
-                and consumer.selection is None
+                and consumer.view is None
                 and consumer.shared is None
             ):
                 self.context.counters.delivered += 1
                 try:
                     consumer.sink.deliver_direct(consumer, message, options)
                 except Exception as error:
-                    cursor.end_broken(consumer, error)
+                    cursor.dispatch.end_broken(consumer, error)
                 return True
         return self._keep(message, options, stays=stays)
 
@@ -113,7 +113,7 @@ class EphemeralQueue(CompetingQueue):
             and consumer.is_waiting
             and consumer.credit > 0
             and not self.cursor.ready.count()
-            and consumer.selection is None
+            and consumer.view is None
             and consumer.shared is None
         )
         return consumer if is_direct else None
@@ -142,7 +142,7 @@ class EphemeralQueue(CompetingQueue):
 
     def memory(self) -> int:
         ready, delayed = self.cursor.ready, self.cursor.delayed
-        return ready.bytes + delayed.bytes + (ready.count() + len(delayed)) * ENTRY_OVERHEAD
+        return ready.bytes + delayed.bytes + (ready.count() + len(delayed)) * ENTRY_OVERHEAD_BYTES
 
     def _keep(self, message: Message, options: tuple[object, ...], *, stays: bool) -> bool:
         spec = self.spec

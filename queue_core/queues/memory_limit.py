@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class EphemeralMemory:
 
     def keep(self, size: int, count: int = 1) -> None:
         """So much more is in one of them."""
-        self._used += size + count * ENTRY_OVERHEAD
+        self._used += size + count * ENTRY_OVERHEAD_BYTES
 
     def is_full(self) -> bool:
         if self._used < self.limit:

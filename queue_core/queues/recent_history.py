@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
 from queue_core.message.message import Message
 from queue_core.queues.deduplication import Repetitions
 
@@ -104,4 +104,4 @@ class RecentMessages(Repetitions):
 
 
 def _size(message: Message) -> int:
-    return message.size() + ENTRY_OVERHEAD
+    return message.size() + ENTRY_OVERHEAD_BYTES

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
-from queue_core.delivery.cursor import WRITE_ALL, Cursor
+from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
-from queue_core.delivery.delayed import DueTimes, give_back_offset
+from queue_core.delivery.delayed import DueTimes
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.orderly_end import end_lease
 from queue_core.delivery.ready import FifoReady, Ready, Source
@@ -120,7 +120,7 @@ class StreamQueue(Queue):
         for cursor in self.log.cursors:
             for offset in offsets:
                 if offset not in cursor.settled and not cursor.ready.knows(offset, 0):
-                    give_back_offset(cursor, offset)
+                    cursor.give_back_offset(offset)
 
     def _wake_at(self, when: float) -> None:
         if self._waking is not None:
@@ -304,7 +304,7 @@ class StreamQueue(Queue):
         self._leases[group] = 0
         cursor = self._open(group, settled, is_kept=True)
         self.log.cursors.remove(cursor)
-        cursor.seq = WRITE_ALL  # only a row that says everything can take something back
+        settled.demand_full_row()  # only such a row can take something back
         self.context.journal.note(cursor)
         return settled.floor
 
@@ -318,7 +318,7 @@ class StreamQueue(Queue):
             end_lease(cursor)
             cursor.ready.clear()
             if cursor.journal is not None:
-                self._leases[cursor.spec.group] = cursor.lease_asked
+                self._leases[cursor.spec.group] = cursor.lease.asked
                 self._cursors.pop(cursor.spec.group, None)
 
     def groups(self) -> dict[str, Settled]:
@@ -326,7 +326,7 @@ class StreamQueue(Queue):
 
     def lease_of(self, group: str) -> int:
         cursor = self._cursors.get(group)
-        return self._leases.get(group, 0) if cursor is None else cursor.lease_asked
+        return self._leases.get(group, 0) if cursor is None else cursor.lease.asked
 
     def _message_count(self) -> int:
         first, tail = self.first_offset, self.log.tail

@@ -10,7 +10,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.commit.queue_log import Log
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.delayed import Delay, restore
+from queue_core.delivery.delayed import Delay
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.delivery.settled import Settled
@@ -254,7 +254,7 @@ class QueueStore:
             known = await self._order_facts(connection, queue.log, sorted(times))
         if queue.spec.max_bytes is not None:
             cursor.ready.bytes -= sum(size for _, size in known.values())
-        restore(cursor, {o: Delay(t, *known.get(o, (0, 0))) for o, t in times.items()})
+        cursor.delayed.restore({o: Delay(t, *known.get(o, (0, 0))) for o, t in times.items()})
 
     async def _order_facts(
         self, connection: Reading, log: Log, offsets: list[int]

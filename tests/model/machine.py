@@ -18,8 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from queue_core.delivery import cursor, ready
-from queue_core.delivery import dispatch as handing_out
+from queue_core.delivery import dispatch, lease, ready
 from queue_core.delivery import ready_by_priority as priorities
 from queue_core.message.message import CANONICAL, Properties
 from queue_core.store.write import batch, writer
@@ -126,8 +125,8 @@ def make_tight(patch: pytest.MonkeyPatch, machine: type[Machine]) -> None:
     patch.setattr(ready, "LOW", 1)
     patch.setattr(ready, "SLACK", 1)
     patch.setattr(ready, "PASSED", 2)
-    patch.setattr(cursor, "LEASE", 3)
-    patch.setattr(handing_out, "BATCH", 2)
+    patch.setattr(lease, "LEASE_OFFSETS", 3)
+    patch.setattr(dispatch, "BATCH_DELIVERIES", 2)
     patch.setattr(batch, "MOST_FULL_ROW_RANGES", 1)
     patch.setattr(batch, "FULL_ROW_INTERVAL_ROWS", 3)
     patch.setattr(writer, "GENERATION_ROWS", 20)

@@ -181,8 +181,8 @@ async def test_a_filter_looks_through_more_than_fits_into_memory(house: House) -
 
     def is_wanted(message: Message) -> bool:
         nonlocal most
-        assert consumer.selection is not None
-        most = max(most, consumer.selection._budget.used + queue.context.budget.used)
+        assert consumer.view is not None
+        most = max(most, consumer.view._budget.used + queue.context.budget.used)
         return int(message.body) % 2_500 == 2_499
 
     inbox, consumer = await house.consume("q", credit=10, replenish=False, accepts=is_wanted)

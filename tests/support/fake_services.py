@@ -40,7 +40,7 @@ class FakeWriter:
     async def flushed(self) -> None: ...
 
     def note(self, cursor: Any) -> None:
-        cursor.on_lease(cursor.lease_asked)
+        cursor.lease.grant(cursor.lease.asked)
 
     def note_failure(self, *facts: object) -> None: ...
 

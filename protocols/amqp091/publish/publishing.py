@@ -28,7 +28,7 @@ from protocols.amqp091.wire.methods import (
     TxSelectOk,
 )
 from queue_core.access.auth import Action
-from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
 from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
@@ -262,8 +262,8 @@ def select_transactions(channel: Channel, method: TxSelect) -> None:
 def _publish_in_work(
     channel: Channel, work: Work, target: Target, message: Message, facts: Facts
 ) -> None:
-    size = message.size() + ENTRY_OVERHEAD  # one that fits alone may also be alone
-    if work.size + size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD:
+    size = message.size() + ENTRY_OVERHEAD_BYTES  # one that fits alone may also be alone
+    if work.size + size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD_BYTES:
         raise Amqp091Error(
             ReplyCode.PRECONDITION_FAILED,
             f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "

@@ -30,7 +30,7 @@ from protocols.amqp10.wire.sections import (
 )
 from protocols.amqp10.wire.types import Described, Malformed, ULong
 from queue_core.delivery.consumer import Consumer, Delivery
-from queue_core.delivery.ready import ENTRY_OVERHEAD
+from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published
@@ -162,14 +162,14 @@ class Coordinator:
         """Routed now, seen by others when the transaction is discharged."""
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
-        size = message.size() + ENTRY_OVERHEAD  # an empty one takes memory, too
+        size = message.size() + ENTRY_OVERHEAD_BYTES  # an empty one takes memory, too
         settings = self._machine.terms.settings
         limit, most = settings.max_transaction_size, settings.max_connection_transactions
-        if work.size + size > limit + ENTRY_OVERHEAD:  # one that fits alone may also be alone
+        if work.size + size > limit + ENTRY_OVERHEAD_BYTES:  # one that fits alone may also be alone
             raise Amqp10Error(
                 RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
             )
-        if self._size + size > most + ENTRY_OVERHEAD:
+        if self._size + size > most + ENTRY_OVERHEAD_BYTES:
             raise Amqp10Error(
                 RESOURCE_LIMIT,
                 f"the open transactions of one connection hold {int(most)} bytes at most "

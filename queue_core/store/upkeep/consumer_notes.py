@@ -178,7 +178,7 @@ class ConsumerNotes:
             if compared >= SLICE_MESSAGES or position % SLICE_CURSORS == SLICE_CURSORS - 1:
                 compared = 0
                 await asyncio.sleep(0)
-            for consumer in cursor.holders():
+            for consumer in cursor.consumer_set.holders():
                 if len(seen) >= MOST_CONSUMERS:
                     self._complain(TOO_MANY, MOST_CONSUMERS)
                     break
@@ -222,7 +222,7 @@ def _state(consumer: Consumer) -> str:
     cursor = consumer.cursor
     if consumer.is_closed or consumer.spec.is_passing:
         return "cancelled"
-    if cursor.spec.single_active and cursor.active is not consumer:
+    if not cursor.consumer_set.may_take(consumer):
         return "waiting"
     return "paused" if consumer.is_paused else "active"
 

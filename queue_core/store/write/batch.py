@@ -112,7 +112,9 @@ class Batch:
         due = dict.fromkeys(cursors)
         for each in self.entries:
             for cursor in each.cursors:
-                if cursor.journal is not None and cursor.extend_lease(each.next_offset):
+                if cursor.journal is None or not cursor.consumers:
+                    continue
+                if cursor.lease.extend(each.next_offset):
                     due[cursor] = None
         for cursor in due:
             self._add_settlement(cursor, seq())
@@ -218,12 +220,12 @@ class Batch:
         settled = cursor.settled
         unwritten, settled.unwritten = settled.unwritten, Intervals()
         self._written.append((cursor, unwritten))
-        self._leases.append((cursor, cursor.lease_asked))
+        self._leases.append((cursor, cursor.lease.asked))
         is_full = (
             settled.above.range_count() <= MOST_FULL_ROW_RANGES
-            or cursor.seq >= FULL_ROW_INTERVAL_ROWS
+            or settled.rows_since_full >= FULL_ROW_INTERVAL_ROWS
         )
-        cursor.seq = 0 if is_full else cursor.seq + 1
+        settled.rows_since_full = 0 if is_full else settled.rows_since_full + 1
         acked = settled.above if is_full else unwritten
         self.settlements.append(
             (
@@ -233,7 +235,7 @@ class Batch:
                 settled.floor,
                 acked.text(),
                 is_full,
-                cursor.lease_asked,
+                cursor.lease.asked,
             )
         )
 
@@ -271,7 +273,7 @@ class Batch:
         for cursor, unwritten in self._written:
             for start, end in unwritten:
                 cursor.settled.unwritten.add_range(start, end)
-            cursor.seq = FULL_ROW_INTERVAL_ROWS  # the next row says everything
+            cursor.settled.demand_full_row()
 
     def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
         """Tells consumers and publishers of the commit."""
@@ -279,7 +281,7 @@ class Batch:
         if records and committed is not None:
             _safely(committed, records)
         for cursor, lease in self._leases:
-            cursor.on_lease(lease)
+            cursor.lease.grant(lease)
         for each, entries in self.entries.items():
             each.grow_span(self._segment_of[each], entries[0].offset, entries[-1].offset)
             _safely(each.commit, entries)

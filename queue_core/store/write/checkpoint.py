@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 import asyncpg
 
 from queue_core.commit.unit import PacketRecord
-from queue_core.delivery.delayed import delays_of
 from queue_core.delivery.settled import Settled
 from queue_core.message.message import utc
 from queue_core.queues.classic import ClassicQueue
@@ -35,8 +34,8 @@ class Checkpoint:
                     settlements.append(_settlement(seq(), queue_id, group, settled, lease))
                 continue
             cursor = queue.cursor
-            settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease_asked))
-            delays, amendments = delays_of(cursor), cursor.history.amendments
+            settlements.append(_settlement(seq(), queue_id, "", cursor.settled, cursor.lease.asked))
+            delays, amendments = cursor.delayed.returned_until(), cursor.history.amendments
             unfailed = dict.fromkeys((*delays, *amendments), 0)
             for offset, count in ({**unfailed, **cursor.history.failures}).items():
                 until, added = delays.get(offset), amendments.get(offset)

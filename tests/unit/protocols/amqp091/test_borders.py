@@ -26,7 +26,7 @@ from protocols.amqp091.wire.methods import (
     TxCommit,
     TxSelect,
 )
-from queue_core.delivery.cursor import WAY
+from queue_core.delivery.dispatch import EXPIRY_GRACE_SECONDS
 from queue_core.errors import QueueNotFound
 from tests.support.amqp091_conversation import Conversation, closes, published
 
@@ -97,7 +97,7 @@ async def test_a_message_whose_time_is_long_over_when_it_is_stored_is_for_nobody
     await talk.say(QueueDeclare(0, "q", durable=True), BasicConsume(0, "q", "c"))
     talk.services.writer.commit()
     await talk.say(published("q", b"late", expiration="1000", delivery_mode=2))
-    talk.services.now += 1 + WAY  # the database was away
+    talk.services.now += 1 + EXPIRY_GRACE_SECONDS  # the database was away
     talk.services.writer.commit()
     assert talk.heard() == []
     assert talk.services.root.context.counters.dropped_expired == 1

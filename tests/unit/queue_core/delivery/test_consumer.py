@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queue_core.delivery.consumer import MOST_LINES, SharedCredit
+from queue_core.delivery.consumer import SharedCredit
+from queue_core.delivery.consumer_set import MOST_LINES
 from queue_core.delivery.cursor import settle
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Scene
@@ -78,7 +79,8 @@ def test_only_what_is_open_waits_to_be_settled_in_time() -> None:
         scene.arrive(1)
         scene.cursor.settle([basket.deliveries[-1]], ACCEPTED)
         scene.now += 0.01
-    assert not scene.cursor._due
+    assert scene.cursor.deadlines is not None
+    assert len(scene.cursor.deadlines) == 0
     assert len(scene.rules.due) == 1
 
 
@@ -108,7 +110,7 @@ def test_priorities_that_nobody_has_any_more_are_not_remembered() -> None:
     _, last = scene.consume(priority=-1)
     for priority in range(1000):
         scene.consume(priority=priority)[1].close()
-    assert len(scene.cursor.line._by_priority) <= MOST_LINES
+    assert len(scene.cursor.consumer_set.line._by_priority) <= MOST_LINES
     basket, _ = scene.consume(priority=5000)
     scene.arrive(1)
     assert basket.offsets == [0]

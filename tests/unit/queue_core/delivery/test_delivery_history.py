@@ -246,5 +246,5 @@ def test_a_filter_sees_what_was_added_to_a_message_that_it_had_read_ahead() -> N
     late.grant(5)
     scene.settle_down()
     scene.cursor.settle(picky.open, Verdict(Outcome.ACCEPTED))
-    assert late.selection is not None
-    assert (scene.budget.used, late.selection._budget.used) == (0, 0)
+    assert late.view is not None
+    assert (scene.budget.used, late.view._budget.used) == (0, 0)

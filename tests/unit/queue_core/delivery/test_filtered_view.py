@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.delivery import dispatch as handing_out
-from queue_core.delivery.cursor import LOOKS
-from queue_core.delivery.dispatch import LOOK_SECONDS
+from queue_core.delivery.dispatch import LOOK_SECONDS, TURN_LOOKS
 from queue_core.delivery.filtered_view import LOOK_AHEAD
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
@@ -149,7 +148,7 @@ def test_a_drain_waits_for_what_must_be_read_back_first() -> None:
     assert (last.offsets, drained) == ([4999], [True])
 
 
-@pytest.mark.parametrize(("slowness", "looks"), [(0, LOOKS), (9, LOOKS // 10)])
+@pytest.mark.parametrize(("slowness", "looks"), [(0, TURN_LOOKS), (9, TURN_LOOKS // 10)])
 def test_a_turn_is_short_however_much_there_is_to_look_at_and_however_long_a_look_takes(
     slowness: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,13 +156,13 @@ def test_a_turn_is_short_however_much_there_is_to_look_at_and_however_long_a_loo
     times = itertools.count(step=slowness * LOOK_SECONDS * 1.01)
     monkeypatch.setattr(handing_out, "perf_counter", lambda: next(times))
     scene = Scene()
-    scene.arrive(3 * LOOKS)
+    scene.arrive(3 * TURN_LOOKS)
     accepts = Counting(nothing)
     scene.consume(accepts=accepts)
     assert scene.rules.unfinished == 1
     assert looks <= accepts.asked <= looks + 1
     scene.settle_down()
-    assert accepts.asked == 3 * LOOKS
+    assert accepts.asked == 3 * TURN_LOOKS
 
 
 def test_expired_and_delayed_messages_are_not_a_filters_business() -> None:
@@ -210,7 +209,7 @@ def test_a_million_messages_that_do_not_match_are_not_held() -> None:
 
     def accepts(message: Message) -> bool:
         nonlocal most
-        selection = consumer.selection
+        selection = consumer.view
         assert selection is not None
         most = max(most, selection._budget.used)
         return number(message) == 19_999
@@ -228,8 +227,8 @@ def test_a_consumer_that_takes_nothing_does_not_hold_what_others_took() -> None:
     everyone, _ = scene.consume(auto_settle=True)
     for _ in range(100):
         scene.arrive(100)
-    assert waiting.selection is not None
-    assert waiting.selection._view.count() < 1000
+    assert waiting.view is not None
+    assert waiting.view._view.count() < 1000
     assert len(everyone.deliveries) == 10_000
 
 

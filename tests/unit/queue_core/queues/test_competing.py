@@ -70,7 +70,7 @@ async def test_a_get_that_waits_does_not_keep_a_queue_whose_last_consumer_left()
     queue = await declared(world, auto_delete=True)
     consumer = await world.vhost.consume("q", Broken(), ConsumerSpec(credit=0))
     publish(world)
-    queue.cursor.lease = 0  # nothing may be handed out before a commit that never comes
+    queue.cursor.lease.committed = 0  # nothing may be handed out before a commit that never comes
     getting = asyncio.ensure_future(world.vhost.get("q"))
     await turns()  # it has begun, and waits
     world.vhost.end_consumer(consumer, None)

@@ -18,7 +18,7 @@ from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
 from protocols.mqtt.queue_topics.sink import QueueSink
 from protocols.mqtt.wire.packets import Version
 from protocols.mqtt.wire.property_set import PropertySet, encode_property_bytes
-from queue_core.delivery.cursor import UNDELIVERED
+from queue_core.delivery.dispatch import UNDELIVERED
 from queue_core.errors import QueueNotFound
 from queue_core.message.message import Death, Message
 from queue_core.sessions.subscription import Subscription
