@@ -17,9 +17,8 @@ STORE: Final = 2  # the database is behind
 RESTING: Final = 4  # for a moment, so that others get their turn
 UNREAD: Final = 8  # the peer does not take what we have sent
 MEMORY: Final = 16  # the gateway has no room for what the peer would send
-SUBSCRIBER: Final = 64  # a subscriber of what the peer published is behind
-LOGIN: Final = 32  # more came before the login than may wait for it
-BACKLOG: Final = 128  # what has come is not handled yet: others get their turn
+SUBSCRIBER: Final = 32  # a subscriber of what the peer published is behind
+BACKLOG: Final = 64  # what has come is not handled yet: others get their turn
 ALL: Final = -1  # every bit
 
 

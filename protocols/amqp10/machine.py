@@ -1,22 +1,23 @@
-"""One connection past its login: the engine's events, and what is done about each.
+"""One AMQP 1.0 connection past its login, without its socket: bytes in, bytes and commands out.
 
-Hot events (transfers, dispositions, credit) are answered in place. An event that needs the core to
-wait (attaching a link, discharging a transaction) becomes a command: whoever owns the socket runs
-it, and calls `advance` again; all that came behind it stays in the engine until then, in order.
-`advance` goes one step at a time, and has more to do while `is_unfinished`.
-Owns no socket and no clock.
+    receive(data, is_over)   handles what is whole; a command, if something must be waited for
+    keep(data)               adds to what waits, and handles nothing
+    perform(), proceed()     carry that command out, and go on behind it
+    take_output()            the frames to send
+
+Which frame may come when is a table in `states`; what the frames of an open connection set going is
+told in `client`. What came behind a command stays in the engine until it is carried out, in order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from protocols.amqp10.addressing.filters import ORIGINS
+from protocols.amqp10.client import Client, Command
 from protocols.amqp10.context import Context
 from protocols.amqp10.engine import proton as pn
-from protocols.amqp10.engine.flow_echo import Echoing
 from protocols.amqp10.engine.proton import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN,
@@ -25,10 +26,8 @@ from protocols.amqp10.engine.proton import (
     LINK_DETACH,
     LINK_FLOW,
     LINK_OPEN,
-    RECEIVED,
     SESSION_CLOSE,
     SESSION_OPEN,
-    TRANSACTIONAL,
     TRANSPORT_ERROR,
     Engine,
     Handle,
@@ -36,134 +35,159 @@ from protocols.amqp10.engine.proton import (
 from protocols.amqp10.engine.unreported_frames import Watch
 from protocols.amqp10.errors import (
     DECODE_ERROR,
-    FORCED,
-    HANDLE_IN_USE,
-    ILLEGAL_STATE,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
-    TOO_LARGE,
     Amqp10Error,
     answer,
 )
-from protocols.amqp10.links.attaching import attach
-from protocols.amqp10.links.browsing import BrowsingLink
-from protocols.amqp10.links.detaching import Link, Releasing
+from protocols.amqp10.links.detaching import Link
 from protocols.amqp10.links.incoming import IncomingLink
-from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
-from protocols.amqp10.links.transactions import MAX_COMMAND, Coordinator, CoordinatorLink
+from protocols.amqp10.links.transactions import CoordinatorLink
 from protocols.amqp10.settings import product_of
+from protocols.amqp10.states import RECEIVED, Performative, State, step
 from protocols.amqp10.terms import Terms
-from queue_core.access.auth import Identity, Peer
-from queue_core.delivery.consumer import Delivery, Sink
+from protocols.carrier import GONE, Carrier
+from queue_core.access.auth import Identity
+from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
-from queue_core.outcomes import ACCEPTED
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
-Command = Coroutine[Any, Any, None]
-SENDERS: Final = (OutgoingLink, BrowsingLink)  # links on which we send
 VHOST_PREFIX: Final = "vhost:"  # in the hostname of open, as RabbitMQ's clients write it
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY", "queue", "topic")
-
-
 MOST_EVENTS: Final = 256  # that are handled before somebody looks at the time
-STEP: Final = 16 * 1024  # bytes for the engine, likewise
+STEP_BYTES: Final = 16 * 1024  # that the engine gets before somebody looks at the time
 MOST_EARLY_BYTES: Final = 64 * 1024  # of a client that has not opened its connection
+
+PERFORMATIVES: Final[Mapping[int, Performative]] = {
+    CONNECTION_OPEN: Performative.OPEN,
+    SESSION_OPEN: Performative.BEGIN,
+    LINK_OPEN: Performative.ATTACH,
+    LINK_CLOSE: Performative.DETACH,
+    LINK_DETACH: Performative.DETACH,
+    SESSION_CLOSE: Performative.END,
+    CONNECTION_CLOSE: Performative.CLOSE,
+}
+"""The frame that each of the engine's events reports."""
+
+NONE_SENT: Final[Mapping[Handle, Delivery]] = {}
+NO_LINKS: Final[Mapping[Handle, Link]] = {}
+
+
+def _never() -> bool:
+    return False
 
 
 class Machine:
-    def __init__(
-        self, context: Context, peer: Peer, identity: Identity, wake: Callable[[], None]
-    ) -> None:
-        self._context = context
-        self._settings = settings = context.settings
+    """The machine of one connection, from the AMQP header to its end."""
+
+    def __init__(self, context: Context, carrier: Carrier, identity: Identity) -> None:
+        self.state = State.AWAITING_OPEN
+        self.client: Client | None = None  # once the connection is open
+        self.is_failed = False  # the client broke the protocol
         self.counters = context.counters
-        self.memory = context.services.memory
-        self._peer = peer
-        self._identity = identity
-        self.wake = wake  # there is something to write, at the end of the loop's turn
         self.engine = Engine(
             "howdah",
-            settings.max_frame_size,
-            settings.channel_max,
-            int(settings.idle_seconds * 1000),  # the engine announces half of it [2.4.5]
+            context.settings.max_frame_size,
+            context.settings.channel_max,
+            int(context.settings.idle_seconds * 1000),  # the engine announces half of it [2.4.5]
         )
-        self.links: dict[Handle, Link] = {}
-        self.outgoing: dict[Handle, Delivery] = {}
-        self.origin = ORIGINS.new()  # marks this connection's messages, for no-local
-        self.coordinator = Coordinator(self)
-        self.releasing = Releasing(self)
-        self.echoing = Echoing()
+        self._context = context
+        self._settings = context.settings
+        self._carrier = carrier
+        self._identity = identity
         self._watch = Watch()
-        self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
-        self._refused: set[Handle] = set()  # never begun; likewise
-        self._sessions: set[Handle] = set()  # begun by the peer, and not ended by it
-        self.terms: Terms
-        self.is_open = False
-        self.is_failed = False
-        self.is_blocked = False  # the socket is full
-        self.starved: set[IncomingLink] = set()  # wait for the database to catch up
-        self.partial_bytes = 0  # of messages that are still coming in
-        self.has_published = False  # since somebody last looked
-        self.on_partial: Callable[[int], None] = _nothing  # hears of `partial_bytes`
-        self.on_transaction: Callable[[int], None] = _nothing  # by how much open ones grew
-        self._has_dropped = False  # settled transfers that were refused, and the log says so
-        self._stalled: set[OutgoingLink] = set()
-        self._accepted: list[Delivery] = []
-        self._second: list[tuple[Handle, Delivery]] = []
-        self._committing: dict[int, tuple[int, list[tuple[Handle, Sink]]]] = {}
-        self._next = 0
         self._input, self._position = b"", 0
         self._early = 0  # bytes that the engine took before it was open
         self._has_events = False  # in the engine, perhaps
+        self._is_waiting = False  # for a command to be carried out
 
     @property
     def is_unfinished(self) -> bool:
-        """There is more to do, without more input."""
+        """Whether there may be more to handle, without more input."""
         return self._has_events or self._position < len(self._input)
 
     @property
-    def vhost(self) -> Vhost:
-        return self.terms.vhost
+    def is_over(self) -> bool:
+        """Whether nothing more is said, ever."""
+        return self.engine.is_over
+
+    @property
+    def vhost(self) -> Vhost | None:
+        """The virtual host of an open connection."""
+        return None if self.client is None else self.client.vhost
+
+    @property
+    def partial_bytes(self) -> int:
+        """Counts the bytes of messages that have come in part."""
+        return 0 if self.client is None else self.client.partial_bytes
 
     # --- input
 
-    def receive(self, data: bytes) -> None:
-        """Call `advance` after it."""
-        self._watch.see(data)
-        rest = self._input[self._position :]
-        self._input, self._position = rest + data if rest else data, 0
+    def keep(self, data: bytes) -> None:
+        """Adds to what waits, and handles nothing."""
+        if data:
+            self._watch.see(data)
+            rest = self._input[self._position :]
+            self._input, self._position = rest + data if rest else data, 0
 
-    def advance(self) -> Command | None:
+    def receive(self, data: bytes, is_over: Callable[[], bool] = _never) -> Command | None:
+        """Handles everything that is whole, in what has come before and in `data`, until `is_over`
+        says that the time is up. A command is to be carried out, then `proceed`."""
+        self.keep(data)
+        if self._is_waiting:
+            return None
+        try:
+            command = self._advance()
+            while command is None and self.is_unfinished and not is_over():
+                command = self._advance()
+        except Exception as error:
+            self._on_bug(error)
+            return None
+        self._is_waiting = command is not None
+        return command
+
+    async def perform(self, command: Command) -> None:
+        """Carries a command out; an error of it ends the connection."""
+        try:
+            await command
+        except Exception as error:
+            self._on_bug(error)
+
+    def proceed(self) -> None:
+        """Goes on behind a command that was carried out."""
+        self._is_waiting = False
+
+    def _advance(self) -> Command | None:
         """Goes one step further, or says what must be waited for."""
         command = self._handle_events()
-        self._settle_accepted()
         if command is not None or self._has_events:
             return command
         if self._position < len(self._input):
             self._push()
             command = self._handle_events()
-            self._settle_accepted()
         if not self.is_unfinished:
             self._input, self._position = b"", 0
             self._watch.forget()
         return command
 
     def _push(self) -> None:
+        """Gives the engine some more of the input."""
         engine, before = self.engine, self._position
-        self._position = engine.push(self._input, before, STEP)
+        self._position = engine.push(self._input, before, STEP_BYTES)
         if engine.is_deaf:
             self._on_deaf()
         elif self._position == before:
             engine.fail(INTERNAL_ERROR, "the engine takes no more")
             self._position = len(self._input)
-        if not self.is_open:
+        if self.client is None:
             self._count_early(self._position - before)
 
     def _count_early(self, count: int) -> None:
-        """An open takes a few hundred bytes; who sends many more before it wants something else."""
+        """Counts bytes before the open, which takes a few hundred: a client that sends many more
+        wants something else."""
         self._early += count
         if self._early > MOST_EARLY_BYTES and not self.engine.is_closed:
             self.counters.early_floods += 1
@@ -172,17 +196,20 @@ class Machine:
             self._position = len(self._input)
 
     def _on_deaf(self) -> None:
-        """The engine reads on no more; where it does not say why, it could not read a frame."""
+        """Gives up input that the engine does not read any more. Where the engine does not say why,
+        it could not read a frame."""
         self._position = len(self._input)
         if not self.engine.has_failure and not self.engine.is_remote_closed:
             self.is_failed = True
             self._log_failure("it sent a frame that cannot be read")
             self.counters.connection_errors += 1
-            self.close("a frame that cannot be read, or a performative that is none", DECODE_ERROR)
+            self.fail(DECODE_ERROR, "a frame that cannot be read, or a performative that is none")
 
     def _handle_events(self) -> Command | None:
-        next_event, link_of = self.engine.next, pn.link_of
-        outgoing, links = self.outgoing, self.links
+        """Handles the events that the engine has, or as many as one step should."""
+        next_event, link_of, client = self.engine.next, pn.link_of, self.client
+        outgoing = NONE_SENT if client is None else client.outgoing
+        links = NO_LINKS if client is None else client.links
         touched: IncomingLink | None = None
         command: Command | None = None
         self._has_events = False
@@ -193,8 +220,8 @@ class Machine:
             kind, subject = event
             if kind == DELIVERY:
                 delivery = outgoing.get(subject) if outgoing else None
-                if delivery is not None:
-                    self._on_disposition(subject, delivery)
+                if delivery is not None and client is not None:
+                    client.on_disposition(subject, delivery)
                     continue
                 link = links.get(link_of(subject))
                 if link is touched and touched is not None:  # as nearly always
@@ -204,15 +231,13 @@ class Machine:
                         touched.replenish()
                     touched = link
                     link.on_delivery(subject)
-                elif isinstance(link, CoordinatorLink):
-                    command = self._coordinate(link, subject)
+                elif isinstance(link, CoordinatorLink) and client is not None:
+                    command = client.coordinate(link, subject)
                 else:
                     self._on_stray(subject)
             elif kind == LINK_FLOW:
-                found = links.get(subject)
-                if isinstance(found, SENDERS):
-                    found.on_flow()
-                self._look_for_echo(subject)
+                if client is not None:
+                    client.on_flow(subject)
             else:
                 command = self._on_cold(kind, subject)
             if command is not None:
@@ -221,137 +246,53 @@ class Machine:
         else:
             self._has_events = True
         if touched is not None:
-            self.has_published = True
+            touched.client.has_published = True
             touched.replenish()
+        if client is not None:
+            client.settle_accepted()
         return command
 
     def _on_stray(self, delivery: Handle) -> None:
-        """Word of something that we have settled, as a rule."""
+        """Handles an event of a delivery that no link knows: one settled by us, as a rule."""
         if pn.is_readable(delivery):  # on a link that has ended on our side
             pn.discard(pn.link_of(delivery))
         elif pn.is_current(delivery):  # of what we send, nothing is: it is the peer's own
             self.engine.fail(NOT_ALLOWED, "a transfer on a link that its sender receives on")
 
-    def _coordinate(self, link: CoordinatorLink, delivery: Handle) -> Command | None:
-        if not pn.is_readable(delivery):
-            return None
-        if pn.unread_bytes(delivery) > MAX_COMMAND:
-            text = f"a declare or a discharge of more than {MAX_COMMAND} bytes"
-            self.fail_link(link.handle, TOO_LARGE, text)
-            return None
-        if pn.is_partial(delivery):
-            return None
-        data = pn.read(link.handle, delivery)
-        pn.advance(link.handle)
-        return link.perform(delivery, data)
-
-    def _look_for_echo(self, handle: Handle) -> None:
-        asked = self.echoing.asked(handle)
-        if asked is not None:
-            echo = self._watch.echo(asked.channel, asked.handle)
-            if echo is not None:
-                self.echoing.ask(handle, echo)
-                self.wake()
-
-    # --- dispositions
-
-    def _on_disposition(self, sent: Handle, delivery: Delivery) -> None:
-        state, is_settled = pn.remote_state(sent), pn.is_settled(sent)
-        if state == pn.ACCEPTED and is_settled:
-            del self.outgoing[sent]
-            pn.settle(sent)
-            self._accepted.append(delivery)
-            return
-        if state in (0, RECEIVED) and not is_settled:
-            return  # still at it
-        if state == TRANSACTIONAL:
-            try:
-                self.coordinator.retire(sent, delivery)
-            except Amqp10Error as error:
-                self.fail_link(pn.link_of(sent), error.condition, error.text)
-            return
-        del self.outgoing[sent]
-        if state == pn.ACCEPTED:  # not settled: it waits until we have
-            self._second.append((sent, delivery))
-            return
-        default = delivery.consumer.sink.default  # type: ignore[attr-defined]
-        try:
-            verdict = verdict_of(state, sent, default)
-        except Amqp10Error as error:  # the link ends, and what it had comes back
-            self.fail_link(pn.link_of(sent), error.condition, error.text)
-            return
-        if is_settled:
-            pn.settle(sent)
-            self.vhost.settle([delivery], verdict)
-        else:
-            token = self._commit_later([(sent, delivery)], state)
-            self.vhost.settle([delivery], verdict, self, token)
-        self.wake()
-
-    def _settle_accepted(self) -> None:
-        """What one chunk accepted is settled at once."""
-        if self._accepted:
-            accepted, self._accepted = self._accepted, []
-            self.vhost.settle(accepted, ACCEPTED)
-            for sink in {delivery.consumer.sink for delivery in accepted}:
-                sink.on_settled()  # type: ignore[attr-defined]
-        if self._second:
-            second, self._second = self._second, []
-            token = self._commit_later(second, pn.ACCEPTED)
-            self.vhost.settle([delivery for _, delivery in second], ACCEPTED, self, token)
-            for sink in {delivery.consumer.sink for _, delivery in second}:
-                sink.on_settled()  # type: ignore[attr-defined]
-
-    def _commit_later(self, second: list[tuple[Handle, Delivery]], state: int) -> int:
-        """Receiver-settle-mode second: they are settled with the peer when that is committed."""
-        self._next += 1
-        deliveries = [(sent, delivery.consumer.sink) for sent, delivery in second]
-        self._committing[self._next] = state, deliveries
-        return self._next
-
-    def on_committed(self, tokens: list[int]) -> None:
-        """It is. The peer hears the outcome that it asked for once more: some wait for it."""
-        for token in tokens:
-            state, deliveries = self._committing.pop(token, (0, []))
-            for sent, sink in deliveries:
-                if sink.is_open:  # type: ignore[attr-defined]
-                    if state:
-                        pn.update(sent, state)
-                    pn.settle(sent)
-        self.wake()
-
-    def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        """The database did not take the settlement; the core delivers again after a restart."""
-        self.on_committed(tokens)
-
-    # --- cold events
+    # --- the connection's own events
 
     def _on_cold(self, kind: int, subject: Handle) -> Command | None:
-        if kind == CONNECTION_OPEN and not self.is_open:
+        """Handles an event that is no transfer, disposition or flow, if it is legal now."""
+        if kind == TRANSPORT_ERROR:
+            self._on_broken()
+            return None
+        if self.state is State.CLOSED:
+            return None
+        try:
+            self.state = step(RECEIVED, self.state, PERFORMATIVES[kind])
+        except Amqp10Error as error:
+            self.engine.fail(error.condition, error.text)
+            self._carrier.flush_soon()
+            return None
+        if self.state is State.OPENING:
             return self._open()
-        if kind == LINK_OPEN:
-            return self._attach(subject)
-        if kind == LINK_CLOSE:
-            return self._end_link(subject, is_closed=True)
-        if kind == LINK_DETACH:
-            return self._end_link(subject, is_closed=False)
-        if kind == SESSION_OPEN:
-            self._begin(subject)
-        elif kind == CONNECTION_OPEN:
-            self.engine.fail(ILLEGAL_STATE, "open came a second time")
-        elif kind == SESSION_CLOSE:
-            return self._end_session(subject)
-        elif kind == CONNECTION_CLOSE:
+        if self.state is State.CLOSED:
             self.engine.close()
-            self.is_open = False
-        elif kind == TRANSPORT_ERROR:
-            self._log_failure(f"it broke the protocol: {self.engine.failure}")
-            self.counters.connection_errors += 1
-            self.is_failed = True
-        self.wake()
-        return None
+            self._carrier.flush_soon()
+            return None
+        # whatever comes behind an open that was refused is passed over
+        return None if self.client is None else self.client.on_event(kind, subject)
+
+    def _on_broken(self) -> None:
+        """Notes that the engine has given the connection up: the client broke the protocol."""
+        self._log_failure(f"it broke the protocol: {self.engine.failure}")
+        self.counters.connection_errors += 1
+        self.is_failed = True
+        self.state = State.CLOSED
+        self._carrier.flush_soon()
 
     async def _open(self) -> None:
+        """Finds the virtual host that the open names, and lets the client in."""
         hostname = self.engine.remote_hostname
         is_vhost = hostname.startswith(VHOST_PREFIX)
         name = hostname[len(VHOST_PREFIX) :] if is_vhost else "/"
@@ -366,216 +307,84 @@ class Machine:
             said = answer(error)
             self._log_failure(f"{said.condition}: {said.text}")
             self.counters.refused_connections += 1
-            self.engine.close(said.condition, said.text)
-            self.wake()
+            self.fail(said.condition, said.text)
+            return
+        if self.state is not State.OPENING:  # the gateway has ended the connection meanwhile
             return
         self.counters.connections += 1
-        self.terms = Terms(
-            self._context, vhost, self._identity, self._peer, self.engine.remote_container
+        terms = Terms(
+            self._context,
+            vhost,
+            self._identity,
+            self._carrier.peer(),
+            self.engine.remote_container,
         )
-        self.is_open = True
+        self.client = Client(self._context, terms, self.engine, self._watch, self._carrier)
+        self.state = State.OPEN
         self.engine.open(OFFERED, product_of(self._settings))
-        self.wake()
+        self._carrier.flush_soon()
+        self._carrier.on_opened(self._identity, name)
 
-    def _begin(self, session: Handle) -> None:
-        """The engine lets a channel begin again and again: more than there are channels tell it."""
-        self._sessions.add(session)
-        if len(self._sessions) > self._settings.channel_max + 1:
-            self.engine.fail(NOT_ALLOWED, "a begin on a channel whose session has not ended")
-        else:
-            pn.open_session(session)
-
-    async def _attach(self, handle: Handle) -> None:
-        try:
-            if not self.is_open:
-                raise Amqp10Error(NOT_ALLOWED, "the connection is not open")
-            limit = self._settings.max_links
-            ended = len(self._failed) + len(self._refused)
-            if len(self.links) + ended + len(self.releasing) >= limit:
-                raise Amqp10Error(RESOURCE_LIMIT, f"{limit} links on one connection are the most")
-            is_receiver = pn.is_sender(handle)
-            asked = self._watch.attach(pn.name_of(handle), is_receiver=is_receiver)
-            if self.echoing.is_taken(asked):  # [2.7.3] the engine lets it pass
-                text = f"handle {asked.handle} is another link's; detach that first"
-                self._note_link_error(handle, HANDLE_IN_USE, text)
-                pn.end_session(pn.session_of(handle), HANDLE_IN_USE, text)
-                self.wake()
-                return
-            await attach(self, handle, asked)
-            self.echoing.attach(handle, asked)
-        except Amqp10Error as error:
-            self._refuse_link(handle, error)
-        except CoreError as error:
-            self._refuse_link(handle, answer(error))
-        self.wake()
-
-    def _refuse_link(self, handle: Handle, error: Amqp10Error) -> None:
-        self._note_link_error(handle, error.condition, error.text)
-        pn.refuse_link(handle, error.condition, error.text)
-        self._refused.add(handle)
-        limit = self._settings.max_links
-        if len(self._refused) > limit:  # each takes memory until the peer has answered
-            text = f"{limit} links were refused, and not detached"
-            self.engine.fail(RESOURCE_LIMIT, text)
-
-    def _note_link_error(self, handle: Handle, condition: str, text: str) -> None:
-        self.counters.link_errors += 1
-        self._log_failure(f"link '{pn.name_of(handle)}': {condition}: {text}")
-
-    def _log_failure(self, what: str) -> None:
-        log.info("%s of user '%s': %s", self._peer.host, self._identity.name, what)
-
-    async def _end_link(self, handle: Handle, *, is_closed: bool) -> None:
-        link = self.links.pop(handle, None)
-        self._refused.discard(handle)
-        if link is not None:
-            await self._release(link, is_closed=is_closed)
-        elif handle in self._failed:  # an answer to our error is no wish to end a subscription
-            await self._release(self._failed.pop(handle), is_closed=False)
-        if is_closed:
-            pn.close_link(handle)
-        else:
-            pn.detach_link(handle)
-        pn.free_link(handle)
-        self.wake()
-
-    async def _end_session(self, session: Handle) -> None:
-        _pause(link for link in self.links.values() if pn.session_of(link.handle) == session)
-        for links in (self.links, self._failed):
-            for handle, link in list(links.items()):
-                if pn.session_of(handle) == session:
-                    del links[handle]
-                    await self._release(link, is_closed=False)
-                    pn.free_link(handle)
-        for handle in [each for each in self._refused if pn.session_of(each) == session]:
-            self._refused.discard(handle)
-            pn.free_link(handle)
-        await self.releasing.end_session(session)
-        self.echoing.end_session(session)
-        self._sessions.discard(session)
-        pn.end_session(session)
-        pn.free_session(session)
-        self.wake()
-
-    async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
-        """The link's end in the core, and that of the queue that was only for it."""
-        self._settle_accepted()
-        self.echoing.detach(link.handle, pn.session_of(link.handle), link.sent_count)
-        if isinstance(link, IncomingLink):
-            self.starved.discard(link)
-        elif isinstance(link, OutgoingLink):
-            self._stalled.discard(link)
-        await self.releasing.release(link, is_closed=is_closed, is_lost=is_lost)
-
-    def fail_link(self, handle: Handle, condition: str, text: str) -> None:
-        """Ends a link with an error; the session goes on. The peer's detach ends it for good."""
-        self._note_link_error(handle, condition, text)
-        self._settle_accepted()  # what it accepted before does not come back with the rest
-        link = self.links.pop(handle, None)
-        if link is not None:
-            link.close(is_lost=False)
-            self.starved.discard(link)
-            self._stalled.discard(link)
-            self._failed[handle] = link
-        pn.close_link(handle, condition, text)
-        if not pn.is_sender(handle):
-            pn.pass_over(handle)  # of what it failed for, the error tells
-            pn.discard(handle)
-        self.wake()
-
-    def review(self) -> None:
-        """Permissions have changed: links that may not read any more are detached."""
-        for link in self._senders():
-            right = link.supply.right
-            loss = None if right is None else self.terms.auth.loss(self._identity, right)
-            if loss is not None:
-                said = answer(loss)
-                self.fail_link(link.handle, said.condition, said.text)
-
-    def count_dropped(self, error: Amqp10Error) -> None:
-        """A settled transfer that was refused: its sender cannot be told."""
-        self.counters.dropped_transfers += 1
-        if not self._has_dropped:
-            self._has_dropped = True
-            self._log_failure(f"messages that it sent settled are dropped: {error.text}")
-
-    # --- flow
-
-    def starve(self, link: IncomingLink) -> None:
-        """No credit until the database has caught up."""
-        self.starved.add(link)
-
-    def feed(self) -> None:
-        """It has."""
-        starved, self.starved = self.starved, set()
-        for link in starved:
-            link.replenish()
-
-    def stall(self, link: OutgoingLink) -> None:
-        """The receiver's session takes no more for now."""
-        link.is_stalled = True
-        link.pause()
-        self._stalled.add(link)
+    # --- output and time
 
     def take_output(self) -> bytes:
+        """Takes everything to send, or as much as one turn should write."""
         data = self.engine.take_output()
-        if self.echoing.is_busy:
-            self.echoing.watch(data)
-            data += self.echoing.answers(self.links)
-        if self._stalled:
-            for link in list(self._stalled):
-                if pn.waiting_bytes(link.session) < pn.LOW_WATER:
-                    self._stalled.discard(link)
-                    link.is_stalled = False
-                    link.resume()
-        return data
+        return data if self.client is None else self.client.watch_output(data)
 
-    def block(self) -> None:
-        self.is_blocked = True
-        for link in self._senders():
-            link.pause()
+    def tick(self, now_ms: int, silence_ms: int) -> int:
+        """Keeps the idle time-outs of both sides, and says when to call again; 0: never. The peer
+        may be silent for `silence_ms`; 0: for ever, because nobody listens."""
+        if self.client is not None:  # before the open it would change what our open announces
+            self.engine.expect_input(silence_ms)
+        return self.engine.tick(now_ms)
 
-    def unblock(self) -> None:
-        self.is_blocked = False
-        for link in self._senders():
-            link.resume()
+    # --- the client's socket and permissions
 
-    def _senders(self) -> list[OutgoingLink | BrowsingLink]:
-        return [link for link in self.links.values() if isinstance(link, SENDERS)]
+    def pause(self) -> None:
+        """Stops deliveries: the client's socket is full."""
+        if self.client is not None:
+            self.client.pause()
+
+    def resume(self) -> None:
+        """Goes on with deliveries: the client's socket has room."""
+        if self.client is not None:
+            self.client.resume()
+
+    def review(self) -> None:
+        """Looks through the client's links after permissions have changed."""
+        if self.client is not None and self.state is State.OPEN:
+            self.client.review()
 
     # --- the end
 
-    def close(self, reason: str, condition: str = FORCED) -> None:
-        """The gateway's own goodbye."""
+    def _log_failure(self, what: str) -> None:
+        host, user = self._carrier.peer().host, self._identity.name
+        log.info("%s of user '%s': %s", host, user, what)
+
+    def _on_bug(self, error: Exception) -> None:
+        self.counters.bugs += 1
+        log.error("a bug ends the connection of %s", self._carrier.peer().host, exc_info=error)
+        self.fail(INTERNAL_ERROR, "a bug of the gateway; see its log")
+
+    def who(self) -> str:
+        """Names the client for the log."""
+        return f"'{self._identity.name}' at {self._carrier.peer().host}"
+
+    def fail(self, condition: str, text: str) -> None:
+        """Ends the connection and says why; it is over when the client has answered."""
         if not self.engine.is_closed:
-            self.engine.close(condition, reason)
-            self.wake()
+            self.engine.close(condition, text)
+            if self.state is not State.CLOSED:
+                self.state = State.CLOSING
+            self._carrier.flush_soon()
 
-    async def lost(self, *, is_clean: bool) -> None:
-        """The connection is gone, with or without a word."""
-        links, self.links = [*self.links.values(), *self._failed.values()], {}
-        self._failed.clear()
-        is_clean = is_clean and not self.is_failed
-        _pause(links)
-        for link in links:
-            await self._release(link, is_closed=False, is_lost=not is_clean)
-        self.outgoing.clear()
-        self._committing.clear()
-        if hasattr(self, "terms"):
-            self.vhost.release_owner(self.terms.owner)
+    async def lost(self) -> None:
+        """Ends everything: the socket is gone, whatever was said."""
+        is_clean = self.state in (State.CLOSING, State.CLOSED) and not self.is_failed
+        self.state = State.CLOSED
+        client, self.client = self.client, None
+        if client is not None:
+            await client.end(is_clean=is_clean)
         self.engine.free()
-        # The cyclic collector runs seldom in the gateway: leave it no cycles.
-        self.wake = _nothing
-        self.on_partial = self.on_transaction = _nothing
-        del self.coordinator, self.releasing
-
-
-def _pause(links: Iterable[Link]) -> None:
-    """They are about to end, and what one gives back is not for another of them."""
-    for link in links:
-        if isinstance(link, SENDERS):
-            link.pause()
-
-
-def _nothing(*_: int) -> None:
-    """Nobody listens any more, or nobody did."""
+        self._carrier = GONE  # the cyclic collector runs seldom in the gateway

@@ -31,7 +31,7 @@ from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.outcomes import Verdict
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 TRANSACTION_CAPABILITIES: Final = (
     "amqp:local-transactions",
@@ -40,20 +40,20 @@ TRANSACTION_CAPABILITIES: Final = (
 )
 
 
-async def attach(machine: Machine, handle: Handle, said: Asked) -> None:
+async def attach(client: Client, handle: Handle, said: Asked) -> None:
     """Raises Amqp10Error or CoreError: then nothing was answered."""
     asked = engine.attach_of(handle)
     if not asked.is_from_peer:
-        await _attach_out(machine, asked, outcome_of(said.default_outcome))
+        await _attach_out(client, asked, outcome_of(said.default_outcome))
     elif asked.target.is_coordinator:
-        _attach_coordinator(machine, asked)
+        _attach_coordinator(client, asked)
     else:
-        await _attach_in(machine, asked)
+        await _attach_in(client, asked)
 
 
-def _attach_coordinator(machine: Machine, asked: Attach) -> None:
-    link = CoordinatorLink(machine, asked.handle)
-    machine.links[asked.handle] = link
+def _attach_coordinator(client: Client, asked: Attach) -> None:
+    link = CoordinatorLink(client, asked.handle)
+    client.links[asked.handle] = link
     engine.accept_link(
         asked.handle,
         Answer(capabilities=TRANSACTION_CAPABILITIES, max_message_size=MAX_COMMAND),
@@ -61,8 +61,8 @@ def _attach_coordinator(machine: Machine, asked: Attach) -> None:
     link.replenish()
 
 
-async def _attach_in(machine: Machine, asked: Attach) -> None:
-    terms, target = machine.terms, asked.target
+async def _attach_in(client: Client, asked: Attach) -> None:
+    terms, target = client.terms, asked.target
     place: Place | None = None
     made: tuple[str, Lifetime] | None = None
     # receiver-settle-mode is ours to choose here: first. A message is committed when its outcome
@@ -85,22 +85,22 @@ async def _attach_in(machine: Machine, asked: Attach) -> None:
         place = await place_of(terms, target.address, target.capabilities)
     elif not target.is_there:
         raise Amqp10Error(INVALID_FIELD, "a sender needs a target; an empty one is the relay")
-    link = IncomingLink(machine, asked.handle, place)
+    link = IncomingLink(client, asked.handle, place)
     link.made = made
     if place is not None and made is None and not place.exchange:
         nodes_of(terms.vhost).join(place.key)
-    machine.links[asked.handle] = link
+    client.links[asked.handle] = link
     engine.accept_link(asked.handle, answer)
     link.replenish()
 
 
-async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) -> None:
-    terms, source = machine.terms, asked.source
+async def _attach_out(client: Client, asked: Attach, default: Verdict | None) -> None:
+    terms, source = client.terms, asked.source
     if source.copies and source.is_dynamic:
         raise Amqp10Error(NOT_IMPLEMENTED, "a dynamic source has nothing to browse")
     if source.is_dynamic:  # a filter that is refused leaves no node; a node is never a stream
         read_filters(source.filters, is_stream=False)
-    supply = await machine.releasing.recall(asked) or await supply_of(terms, asked)
+    supply = await client.releasing.recall(asked) or await supply_of(terms, asked)
     queue = terms.vhost.queue(supply.queue, terms.owner)
     is_stream = queue.is_stream
     copies = source.copies and not is_stream and not supply.is_subscription
@@ -115,18 +115,18 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         properties=None if supply.lifetime is None else answered(supply.lifetime),
         capabilities=_answered(asked),
     )
-    test = filters.test(machine.origin)
+    test = filters.test(client.origin)
     if copies:
         terms.require(Action.READ, "queue", supply.queue)
-        browsing = BrowsingLink(machine, asked, supply, test)
-        machine.links[asked.handle] = browsing
+        browsing = BrowsingLink(client, asked, supply, test)
+        client.links[asked.handle] = browsing
         engine.accept_link(asked.handle, answer)
         browsing.on_flow()
         return
     # What a subscription or a stream's reader does not want is for nobody else; in a queue it is.
     competes = not is_stream and not supply.is_subscription
     link = OutgoingLink(
-        machine, asked, supply, None if competes else test, is_stream=is_stream, default=default
+        client, asked, supply, None if competes else test, is_stream=is_stream, default=default
     )
     if filters.no_local:
         link.no_local = True
@@ -137,23 +137,23 @@ async def _attach_out(machine: Machine, asked: Attach, default: Verdict | None) 
         replenish=False,
         auto_settle=link.settles,
         exclusive=supply.is_exclusive,
-        group=_group(machine, asked) if is_stream else None,
+        group=_group(client, asked) if is_stream else None,
         start=filters.start if is_stream else None,
         accepts=test if competes else None,
         origin=terms.origin,
         arguments=filters.shown,
     )
     link.consumer = await terms.vhost.consume(supply.queue, link, spec, terms.owner)
-    machine.links[asked.handle] = link
+    client.links[asked.handle] = link
     engine.accept_link(asked.handle, answer)
-    if machine.is_blocked:
+    if client.is_blocked:
         link.consumer.pause()
     link.on_flow()
 
 
-def _group(machine: Machine, asked: Attach) -> str | None:
+def _group(client: Client, asked: Attach) -> str | None:
     """A durable source on a stream has a cursor that is kept."""
-    return group_name(machine.terms, asked) if asked.source.is_durable else None
+    return group_name(client.terms, asked) if asked.source.is_durable else None
 
 
 def _answered(asked: Attach) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from queue_core.errors import CoreError
 from queue_core.message.message import Message
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 BATCH_MESSAGES: Final = 64  # read from the queue at once
 LOOK_AGAIN_SECONDS: Final = 0.5  # after a look that found nothing new
@@ -31,12 +31,12 @@ class BrowsingLink(SendingLink):
 
     def __init__(
         self,
-        machine: Machine,
+        client: Client,
         asked: Attach,
         supply: Supply,
         test: Callable[[Message], bool] | None,
     ) -> None:
-        super().__init__(machine, asked, supply, test)
+        super().__init__(client, asked, supply, test)
         self._offset = 0
         self._flow = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -53,20 +53,20 @@ class BrowsingLink(SendingLink):
         except CoreError as error:
             if self.is_open:
                 said = answer(error)
-                self.machine.fail_link(self.handle, said.condition, said.text)
+                self.client.fail_link(self.handle, said.condition, said.text)
 
     async def _browse(self) -> None:
-        while self.is_open and engine.credit_of(self.handle) > 0 and not self.machine.is_blocked:
+        while self.is_open and engine.credit_of(self.handle) > 0 and not self.client.is_blocked:
             limit = min(BATCH_MESSAGES, engine.credit_of(self.handle))
             entries = await self._vhost.browse(
-                self.supply.queue, self._offset, limit, self.machine.terms.owner
+                self.supply.queue, self._offset, limit, self.client.terms.owner
             )
             if self._task.cancelled():
                 return
             for entry in entries:
                 self._offset = entry.offset + 1
                 self._send(entry.message)
-            self.machine.wake()
+            self.client.wake()
             if not entries:
                 if engine.is_draining(self.handle):
                     self._drain()
@@ -83,7 +83,7 @@ class BrowsingLink(SendingLink):
             return
         self._next += 1
         if self._frame and len(data) > self._frame:
-            self.machine.echoing.count_frames(self.session)
+            self.client.echoing.count_frames(self.session)
         engine.settle(engine.send(self.handle, self._next, data))
 
     def on_settled(self) -> None:

@@ -7,7 +7,6 @@ expiry-policy of its source says. Until then a receiver that attaches by the sam
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from protocols.amqp10.addressing.nodes import End, Supply
 from protocols.amqp10.engine.proton import Attach, Handle
@@ -16,10 +15,8 @@ from protocols.amqp10.links.dynamic_nodes import Lifetime, nodes_of
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
+from protocols.amqp10.terms import Terms
 from queue_core.errors import CoreError
-
-if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +26,8 @@ Link = IncomingLink | OutgoingLink | BrowsingLink | CoordinatorLink
 class Releasing:
     """Of one connection."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
         # Queues whose links are detached: by the link's name, and the session that they go with.
         self._waiting: dict[tuple[str, Handle | None], Supply] = {}
 
@@ -44,7 +41,7 @@ class Releasing:
             supply = self._waiting.pop((asked.name, session), None)
             if supply is None:
                 continue
-            terms, right = self._machine.terms, supply.right
+            terms, right = self._terms, supply.right
             loss = None if right is None else terms.auth.loss(terms.identity, right)
             is_same = asked.source.address in (None, supply.address)
             if is_same and not asked.source.is_dynamic and loss is None:
@@ -65,7 +62,7 @@ class Releasing:
         if supply.lifetime is not None and supply.lifetime is not Lifetime.ON_CLOSE:
             await self._lose_maker(supply.queue)
         elif supply.ends_with is End.NOTHING:
-            await nodes_of(self._machine.vhost).end(supply.queue)
+            await nodes_of(self._terms.vhost).end(supply.queue)
         elif is_closed or supply.ends_with is End.LINK:
             await self._delete(supply.queue)
         elif supply.ends_with is End.SESSION and not is_lost:
@@ -85,21 +82,21 @@ class Releasing:
             else:
                 await self._lose_maker(name)
         elif link.place is not None and not link.place.exchange:
-            nodes = nodes_of(self._machine.vhost)
+            nodes = nodes_of(self._terms.vhost)
             nodes.leave(link.place.key)
             await nodes.end(link.place.key)
 
     async def _lose_maker(self, name: str) -> None:
-        nodes = nodes_of(self._machine.vhost)
+        nodes = nodes_of(self._terms.vhost)
         nodes.lose_maker(name)
         await nodes.end(name)
 
     async def _delete(self, name: str) -> None:
-        vhost = self._machine.vhost
+        vhost = self._terms.vhost
         queue = vhost.queues.get(name)
         if queue is None or (queue.counts().consumers and queue.owner is None):
             return  # gone already, or others still use it
         try:
-            await vhost.delete_queue(name, owner=self._machine.terms.owner)
+            await vhost.delete_queue(name, owner=self._terms.owner)
         except CoreError as error:
             log.warning("queue '%s' of a link that ended stays: %s", name, error)

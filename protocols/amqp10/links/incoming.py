@@ -51,7 +51,7 @@ from queue_core.outcomes import Published
 from queue_core.queues.spec import Overflow
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 MAX_PLACES: Final = 1024  # addresses of an anonymous relay that are kept
 MAX_PLACE: Final = 1024  # characters of one
@@ -62,22 +62,22 @@ class IncomingLink:
 
     sent_count = delivery_count = 0  # nothing is sent on it
 
-    def __init__(self, machine: Machine, handle: Handle, place: Place | None) -> None:
-        self.machine = machine
+    def __init__(self, client: Client, handle: Handle, place: Place | None) -> None:
+        self.client = client
         self.handle = handle
         self.place = place
         self.made: tuple[str, Lifetime] | None = None  # the dynamic node that it is the target of
-        self._terms = machine.terms
-        self._vhost = machine.terms.vhost
-        self._user = machine.terms.identity.name
-        self._limit = machine.terms.settings.max_message_size
-        self._window = machine.terms.settings.link_credit
+        self._terms = client.terms
+        self._vhost = client.terms.vhost
+        self._user = client.terms.identity.name
+        self._limit = client.terms.settings.max_message_size
+        self._window = client.terms.settings.link_credit
         self._chunks: list[bytes] = []
         self._size = 0
         self._next = 0
         self._pending: dict[int, Handle] = {}
         self._places: Memo[str, Place] = Memo(MAX_PLACES)
-        self._revision = machine.terms.auth.revision
+        self._revision = client.terms.auth.revision
         self._exchange_changes = self._vhost.router.exchange_changes
         self.is_open = True
 
@@ -89,17 +89,17 @@ class IncomingLink:
             return
         credit = engine.credit_of(self.handle)
         if credit < 0:
-            self.machine.fail_link(
+            self.client.fail_link(
                 self.handle, TRANSFER_LIMIT, f"{-credit} transfers more than the credit allowed"
             )
             return
         used = credit + len(self._pending)
         if used <= self._window // 2:
-            if self._vhost.writer.is_congested or self.machine.memory.is_short:
-                self.machine.starve(self)
+            if self._vhost.writer.is_congested or self.client.memory.is_short:
+                self.client.starve(self)
             else:
                 engine.grant(self.handle, self._window - used)
-                self.machine.wake()
+                self.client.wake()
 
     # --- transfers
 
@@ -125,17 +125,16 @@ class IncomingLink:
 
     def _keep_chunk(self, data: bytes) -> bool:
         """False: it was too much, and the link has ended."""
-        machine = self.machine
+        client = self.client
         self._chunks.append(data)
         self._size += len(data)
-        machine.partial_bytes += len(data)
-        machine.on_partial(machine.partial_bytes)
+        client.add_partial(len(data))
         if self._size > self._limit:
             self._fail_size()
             return False
         most = max(self._limit, self._terms.settings.max_partial_size)
-        if machine.partial_bytes > most:
-            machine.fail_link(
+        if client.partial_bytes > most:
+            client.fail_link(
                 self.handle,
                 RESOURCE_LIMIT,
                 f"more than {most} bytes of unfinished messages on one connection; finish some "
@@ -145,14 +144,13 @@ class IncomingLink:
         return True
 
     def _forget_chunks(self) -> None:
-        self.machine.partial_bytes -= self._size
         if self._size:
-            self.machine.on_partial(self.machine.partial_bytes)
+            self.client.add_partial(-self._size)
         self._chunks.clear()
         self._size = 0
 
     def _fail_size(self) -> None:
-        self.machine.fail_link(
+        self.client.fail_link(
             self.handle,
             TOO_LARGE,
             f"a message is larger than max-message-size, which is {self._limit} bytes here; send "
@@ -167,7 +165,7 @@ class IncomingLink:
                 self._check_again()
             message = self._message(data)
             if engine.remote_state(delivery) == TRANSACTIONAL:
-                self.machine.coordinator.publish(delivery, message)
+                self.client.coordinator.publish(delivery, message)
                 return
             self._publish(delivery, message)
         except Malformed as error:
@@ -199,7 +197,7 @@ class IncomingLink:
         if place is None:
             place = self._relayed(properties)
         if ORIGINS.askers:
-            native = ORIGINS.mark(native, self.machine.origin)
+            native = ORIGINS.mark(native, self.client.origin)
         return Message(  # by place: names would take a fifth longer
             body,
             place.exchange,
@@ -229,7 +227,7 @@ class IncomingLink:
         elif outcome is Published.NOWHERE:
             self._answer(delivery, RELEASED)
         else:
-            self.machine.counters.rejected_transfers += 1
+            self.client.counters.rejected_transfers += 1
             engine.reject(delivery, RESOURCE_LIMIT, self._why_refused(message))
             engine.settle(delivery)
 
@@ -268,7 +266,7 @@ class IncomingLink:
             delivery = pending.pop(token)
             update(delivery, ACCEPTED)
             settle(delivery)
-        self.machine.wake()
+        self.client.wake()
         self.replenish()
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
@@ -284,15 +282,15 @@ class IncomingLink:
 
     def _refuse(self, delivery: Handle, error: Amqp10Error) -> None:
         if is_settled(delivery):  # nobody listens: say it where somebody looks
-            self.machine.count_dropped(error)
+            self.client.count_dropped(error)
             if engine.remote_state(delivery) == TRANSACTIONAL:
-                self.machine.coordinator.doom(delivery, error.text)
+                self.client.coordinator.doom(delivery, error.text)
             engine.settle(delivery)
             return
-        self.machine.counters.rejected_transfers += 1
+        self.client.counters.rejected_transfers += 1
         engine.reject(delivery, error.condition, error.text)
         engine.settle(delivery)
-        self.machine.wake()
+        self.client.wake()
 
     def _why_refused(self, message: Message) -> str:
         if self._vhost.context.delays.refuses(message.not_before):

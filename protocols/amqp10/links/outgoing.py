@@ -1,7 +1,7 @@
 """Links that take from a queue: a consumer for each, its credit that of the link.
 
 The hot half of delivering works on whole lists and builds nothing that nobody keeps. What the
-receiver says of a delivery comes back through `machine`, by the delivery's handle.
+receiver says of a delivery comes back through `client`, by the delivery's handle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 MANY: Final = 1 << 62
 MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
@@ -40,7 +40,7 @@ class OutgoingLink(SendingLink):
 
     def __init__(
         self,
-        machine: Machine,
+        client: Client,
         asked: Attach,
         supply: Supply,
         test: Callable[[Message], bool] | None,
@@ -48,7 +48,7 @@ class OutgoingLink(SendingLink):
         is_stream: bool,
         default: Verdict | None = None,
     ) -> None:
-        super().__init__(machine, asked, supply, test)
+        super().__init__(client, asked, supply, test)
         self.settles = asked.sender_mode == SENDER_SETTLES  # sent settled: at most once
         self.is_second = asked.receiver_mode == SECOND
         # The core makes a consumer for a sink that is there already: `attach` sets it before the
@@ -99,8 +99,8 @@ class OutgoingLink(SendingLink):
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         # Measured on 100-byte bodies: see docs/conformance/amqp10.md.
-        machine, handle, settles = self.machine, self.handle, self.settles
-        outgoing, send, now = machine.outgoing, engine.send, self._clock()
+        client, handle, settles = self.client, self.handle, self.settles
+        outgoing, send, now = client.outgoing, engine.send, self._clock()
         test, large = self._test, self._large
         is_stream, queues = self._is_stream, self._vhost.queues
         unwanted: list[Delivery] = []
@@ -121,11 +121,11 @@ class OutgoingLink(SendingLink):
                 engine.settle(sent)
             else:
                 outgoing[sent] = delivery
-        machine.wake()
+        client.wake()
         if unwanted:
             self._drop(unwanted)
         if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
-            machine.stall(self)
+            client.stall(self)
 
     def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
         if self._test is not None and not self._test(message):
@@ -138,12 +138,12 @@ class OutgoingLink(SendingLink):
         consumer.credit -= 1
         self._next = number = self._next + 1
         engine.settle(engine.send(self.handle, number, data))
-        self.machine.wake()
+        self.client.wake()
         if engine.waiting_bytes(self.session) > MAX_WAITING_BYTES:
-            self.machine.stall(self)
+            self.client.stall(self)
 
     def _fits(self, size: int) -> bool:
-        self.machine.echoing.count_frames(self.session)
+        self.client.echoing.count_frames(self.session)
         return not self._max_size or size <= self._max_size
 
     def _drop(self, unwanted: list[Delivery]) -> None:
@@ -166,7 +166,7 @@ class OutgoingLink(SendingLink):
         if self.is_open:
             is_ours = isinstance(reason, DeliveryFailed)
             condition = INTERNAL_ERROR if is_ours else RESOURCE_DELETED
-            self.machine.fail_link(self.handle, condition, str(reason))
+            self.client.fail_link(self.handle, condition, str(reason))
 
     # --- the socket
 
@@ -174,7 +174,7 @@ class OutgoingLink(SendingLink):
         self.consumer.pause()
 
     def resume(self) -> None:
-        if self.is_open and not self.is_stalled and not self.machine.is_blocked:
+        if self.is_open and not self.is_stalled and not self.client.is_blocked:
             self.consumer.resume()
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
@@ -184,11 +184,11 @@ class OutgoingLink(SendingLink):
         self.is_open = False
         if self.no_local:
             ORIGINS.askers -= 1
-        outgoing = self.machine.outgoing
+        outgoing = self.client.outgoing
         for sent in [h for h, d in outgoing.items() if d.consumer is self.consumer]:
             del outgoing[sent]
         consumer, verdict = self.consumer, self.default or (FAILED if is_lost else RELEASED)
-        held = set(self.machine.coordinator.held(consumer))
+        held = set(self.client.coordinator.held(consumer))
         if not held:
             self._vhost.end_consumer(consumer, verdict)
             return

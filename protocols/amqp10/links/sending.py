@@ -12,7 +12,7 @@ from protocols.amqp10.engine.proton import Attach
 from queue_core.message.message import Message
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 
 class SendingLink:
@@ -20,22 +20,22 @@ class SendingLink:
 
     def __init__(
         self,
-        machine: Machine,
+        client: Client,
         asked: Attach,
         supply: Supply,
         test: Callable[[Message], bool] | None,
     ) -> None:
-        self.machine = machine
+        self.client = client
         self.handle = asked.handle
         self.name = asked.name
         self.session = engine.session_of(asked.handle)
         self.supply = supply
         self.is_open = True
         self._max_size = asked.max_message_size  # that the receiver takes; 0: any
-        self._frame = largest_payload(machine.engine)  # that fits into one; 0: any
+        self._frame = largest_payload(client.engine)  # that fits into one; 0: any
         self._test = test  # of its filter; None: all
-        self._clock = machine.terms.clock
-        self._vhost = machine.terms.vhost
+        self._clock = client.terms.clock
+        self._vhost = client.terms.vhost
         self._next = 0
         self._drained = 0
 
@@ -51,4 +51,4 @@ class SendingLink:
     def _drain(self) -> None:
         """Spends the rest of the receiver's credit: nothing is left to send."""
         self._drained += engine.drained(self.handle)
-        self.machine.wake()
+        self.client.wake()

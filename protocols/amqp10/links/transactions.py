@@ -6,7 +6,6 @@ rolled back it leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.engine import proton as engine
@@ -20,6 +19,7 @@ from protocols.amqp10.errors import (
     Amqp10Error,
 )
 from protocols.amqp10.links.outgoing import outcome_of
+from protocols.amqp10.terms import Terms
 from protocols.amqp10.wire.sections import (
     VALUE,
     section_at,
@@ -29,16 +29,16 @@ from protocols.amqp10.wire.sections import (
     written_body,
 )
 from protocols.amqp10.wire.types import Described, Malformed, ULong
+from protocols.carrier import Carrier
 from queue_core.delivery.consumer import Consumer, Delivery
 from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published
-from queue_core.queues.queue import Queue
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine import Machine
+    from protocols.amqp10.client import Client
 
 MAX_COMMAND: Final = 4096  # bytes of a declare or a discharge
 DECLARE: Final = (0x31, "amqp:declare:list")
@@ -61,13 +61,14 @@ class Work:
 class Coordinator:
     """Of one connection: all its transactions, each for as long as the link that declared it."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, terms: Terms, carrier: Carrier, outgoing: dict[Handle, Delivery]) -> None:
+        self._terms = terms
+        self._vhost = terms.vhost
+        self._carrier = carrier
+        self._outgoing = outgoing  # everything that the client has not settled
         self._open: dict[bytes, Work] = {}
         self._size = 0  # bytes in all of them
         self._next = 0
-        # hears which queues have no room for more after a commit
-        self.on_pressed: Callable[[list[Queue]], None] | None = None
 
     # --- declare and discharge
 
@@ -93,14 +94,14 @@ class Coordinator:
         raise Amqp10Error(NOT_IMPLEMENTED, "a coordinator takes declare and discharge, no more")
 
     def declare(self, control: object) -> bytes:
-        limit = self._machine.terms.settings.max_transactions
+        limit = self._terms.settings.max_transactions
         if len(self._open) >= limit:
             raise Amqp10Error(
                 RESOURCE_LIMIT, f"{limit} transactions are open on this connection; discharge one"
             )
         self._next += 1
         txn_id = self._next.to_bytes(8)
-        self._open[txn_id] = Work(self._machine.vhost.transaction(), control)
+        self._open[txn_id] = Work(self._vhost.transaction(), control)
         return txn_id
 
     async def discharge(self, txn_id: bytes, *, fails: bool) -> None:
@@ -117,21 +118,21 @@ class Coordinator:
         try:
             await work.transaction.commit()
         except CoreError as error:
-            self._machine.vhost.settle([each for each in settled if each.is_open], FAILED)
+            self._vhost.settle([each for each in settled if each.is_open], FAILED)
             raise Amqp10Error(ROLLED_BACK, str(error)) from None
         finally:
             self._grow(-work.size)
-        if work.transaction.pressed and self.on_pressed is not None:
-            self.on_pressed(work.transaction.pressed)
+        if work.transaction.pressed:
+            self._carrier.hold_for(work.transaction.pressed)
 
     def _grow(self, size: int) -> None:
         self._size += size
-        self._machine.on_transaction(size)
+        self._carrier.add_transaction(size)
 
     def _roll_back(self, work: Work) -> None:
         self._grow(-work.size)
         work.transaction.rollback()
-        self._machine.vhost.settle([each for each in work.settled if each.is_open], FAILED)
+        self._vhost.settle([each for each in work.settled if each.is_open], FAILED)
 
     def end(self, control: object) -> None:
         """That link ends: what was declared on it and not discharged did not happen [4.1]."""
@@ -163,7 +164,7 @@ class Coordinator:
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
         size = message.size() + ENTRY_OVERHEAD_BYTES  # an empty one takes memory, too
-        settings = self._machine.terms.settings
+        settings = self._terms.settings
         limit, most = settings.max_transaction_size, settings.max_connection_transactions
         if work.size + size > limit + ENTRY_OVERHEAD_BYTES:  # one that fits alone may also be alone
             raise Amqp10Error(
@@ -183,7 +184,7 @@ class Coordinator:
                 delivery, txn_id, ACCEPTED_STATE if is_taken else RELEASED_STATE
             )
         engine.settle(delivery)
-        self._machine.wake()
+        self._carrier.flush_soon()
 
     def doom(self, delivery: Handle, reason: str) -> None:
         """A message that was sent settled is refused: its sender hears of it when it discharges."""
@@ -206,11 +207,11 @@ class Coordinator:
             verdict = delivery.consumer.sink.default or RELEASED  # type: ignore[attr-defined]
         work.transaction.settle([delivery], verdict)
         work.settled.append(delivery)
-        del self._machine.outgoing[sent]
+        del self._outgoing[sent]
         if not engine.is_settled(sent):
             engine.accept_in_transaction(sent, txn_id, outcome)
         engine.settle(sent)
-        self._machine.wake()
+        self._carrier.flush_soon()
 
     @staticmethod
     def _state(delivery: Handle) -> tuple[bytes, object]:
@@ -225,19 +226,19 @@ class CoordinatorLink:
 
     sent_count = delivery_count = 0  # nothing is sent on it
 
-    def __init__(self, machine: Machine, handle: Handle) -> None:
-        self._machine = machine
+    def __init__(self, client: Client, handle: Handle) -> None:
+        self._client = client
         self.handle = handle
         self.is_open = True
 
     def replenish(self) -> None:
         if self.is_open and engine.credit_of(self.handle) < 8:
             engine.grant(self.handle, 16)
-            self._machine.wake()
+            self._client.wake()
 
     async def perform(self, delivery: Handle, data: bytes) -> None:
         """Answers a declare or a discharge."""
-        coordinator = self._machine.coordinator
+        coordinator = self._client.coordinator
         try:
             discharge = coordinator.read(data)
             if discharge is None:
@@ -254,9 +255,9 @@ class CoordinatorLink:
             engine.reject(delivery, error.condition, error.text)
         engine.settle(delivery)
         self.replenish()
-        self._machine.wake()
+        self._client.wake()
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
         if self.is_open:
             self.is_open = False
-            self._machine.coordinator.end(self)
+            self._client.coordinator.end(self)

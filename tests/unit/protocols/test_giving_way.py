@@ -15,8 +15,8 @@ from protocols.amqp091.wire.methods import ConfirmSelect, ConnectionOpen, Connec
 from protocols.amqp10.connection import Connection as Amqp10Connection
 from protocols.amqp10.context import Context as Amqp10Context
 from protocols.amqp10.counters import Amqp10Counters
+from protocols.amqp10.states import Performative
 from protocols.amqp10.wire.sasl import HEADER as SASL
-from protocols.amqp10.wire.sasl import INIT
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.farewell import Farewell
@@ -134,7 +134,9 @@ async def amqp10() -> tuple[Amqp10Connection, Transport, Amqp10Counters]:
     counters = Amqp10Counters()
     connection = Amqp10Connection(Amqp10Context(anns_gateway(), counters=counters))
     transport = made(connection)
-    connection.data_received(SASL + sasl_frame(INIT, [Symbol("PLAIN"), b"\0ann\0secret"]))
+    connection.data_received(
+        SASL + sasl_frame(Performative.SASL_INIT, [Symbol("PLAIN"), b"\0ann\0secret"])
+    )
     await turns(10)
     transport.written = b""
     return connection, transport, counters

@@ -25,8 +25,8 @@ from protocols.amqp091.wire.methods import (
 )
 from protocols.amqp10.connection import Connection as Amqp10Connection
 from protocols.amqp10.context import Context as Amqp10Context
+from protocols.amqp10.states import Performative
 from protocols.amqp10.wire.sasl import HEADER as SASL
-from protocols.amqp10.wire.sasl import INIT
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.mqtt.connection import Connection as MqttConnection
@@ -65,7 +65,7 @@ LIVES_091 = {
     "with a connection's error": OPENED_091 + b"\x77" * 30,
     "closed": OPENED_091 + method_frame(0, ConnectionClose(200, "", 0, 0)),
 }
-LOGIN_10 = SASL + sasl_frame(INIT, [Symbol("PLAIN"), b"\0ann\0secret"])
+LOGIN_10 = SASL + sasl_frame(Performative.SASL_INIT, [Symbol("PLAIN"), b"\0ann\0secret"])
 OPENED_10 = LOGIN_10 + b"AMQP\0\1\0\0" + frame(0, OPEN, ["c", None, UInt(65_536)])
 BEGUN_10 = OPENED_10 + frame(0, BEGIN, [None, UInt(0), UInt(1000), UInt(1000)])
 SENDER = attach("topic://t", 0, "s", is_receiver=False)
@@ -73,7 +73,7 @@ CREDIT: list[object] = [UInt(0), UInt(100), UInt(0), UInt(100), UInt(1), UInt(0)
 DATA = b"\0\x53\x75\xa0\x01x"
 LIVES_10 = {
     "before the login": SASL,
-    "refused": SASL + sasl_frame(INIT, [Symbol("PLAIN"), b"\0ann\0wrong"]),
+    "refused": SASL + sasl_frame(Performative.SASL_INIT, [Symbol("PLAIN"), b"\0ann\0wrong"]),
     "before the open": LOGIN_10,
     "open": OPENED_10,
     "in the middle of a message": BEGUN_10 + SENDER + transfer(0, 0, DATA, more=True),

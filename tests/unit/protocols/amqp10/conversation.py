@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocols.amqp10.client import Client
 from protocols.amqp10.context import Context
 from protocols.amqp10.machine import Machine
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire.sasl import AMQP_HEADER
 from protocols.amqp10.wire.types import Described, UInt, decode
-from queue_core.access.auth import Identity, Peer
+from queue_core.access.auth import Identity
 from tests.support.amqp10_wire import BEGIN, OPEN, attach, frame
+from tests.support.fake_carrier import FakeCarrier
 from tests.support.fake_services import FakeServices
 
 Performative = tuple[int, list[Any], bytes]
@@ -28,16 +30,22 @@ class Conversation:
         self.services = services or FakeServices()
         context = Context(self.services, settings or Settings())
         self.counters = context.counters
-        self.machine = Machine(context, Peer("127.0.0.1"), Identity(user), lambda: None)
+        self.carrier = FakeCarrier()
+        self.machine = Machine(context, self.carrier, Identity(user))
+
+    @property
+    def client(self) -> Client:
+        """The open connection's own part of the machine."""
+        assert self.machine.client is not None
+        return self.machine.client
 
     async def say(self, *data: bytes) -> list[Performative]:
         """Sends all of it in one piece, and hears everything that comes back."""
-        self.machine.receive(b"".join(data))
-        command = self.machine.advance()
-        while command is not None or self.machine.is_unfinished:
-            if command is not None:
-                await command
-            command = self.machine.advance()
+        command = self.machine.receive(b"".join(data))
+        while command is not None:
+            await self.machine.perform(command)
+            self.machine.proceed()
+            command = self.machine.receive(b"")
         return self.heard()
 
     def heard(self) -> list[Performative]:

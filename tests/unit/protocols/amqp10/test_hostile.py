@@ -81,15 +81,15 @@ async def test_the_machine_survives(
     position = 0
     while position < len(data):
         size = chance.choice((1, 7, 50, 5000))
-        talk.machine.receive(data[position : position + size])
-        command = talk.machine.advance()
+        command = talk.machine.receive(data[position : position + size])
         while command is not None:
-            await command
-            command = talk.machine.advance()
+            await talk.machine.perform(command)
+            talk.machine.proceed()
+            command = talk.machine.receive(b"")
         if chance.random() < 0.3:
             talk.services.writer.commit()
         if chance.random() < 0.5:
             talk.machine.take_output()
         position += size
-    await talk.machine.lost(is_clean=False)
+    await talk.machine.lost()
     talk.services.writer.commit()

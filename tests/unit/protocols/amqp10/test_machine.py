@@ -8,6 +8,7 @@ import pytest
 
 from protocols.amqp10.conversion.properties import FORM, section
 from protocols.amqp10.engine.proton import Engine
+from protocols.amqp10.errors import FORCED
 from protocols.amqp10.settings import Settings
 from protocols.amqp10.wire import delivery_sections
 from protocols.amqp10.wire.sasl import AMQP_HEADER
@@ -111,7 +112,7 @@ async def test_a_congested_database_gives_no_credit_until_it_has_caught_up() -> 
     talk.services.writer.commit()
     assert not of(talk.heard(), FLOW)
     talk.services.writer.is_congested = False
-    talk.machine.feed()
+    talk.client.feed()
     assert of(talk.heard(), FLOW)[0][6] == 10
 
 
@@ -179,7 +180,7 @@ async def test_what_a_lost_connection_had_comes_back_counted(talk: Conversation)
     await talk.say(transfer(0, 0, DATA), flow(1, 1))
     talk.services.writer.commit()
     talk.heard()
-    await talk.machine.lost(is_clean=False)
+    await talk.machine.lost()
     other = Conversation(talk.services)
     await other.begin()
     await other.attach("queue://q", 0, is_receiver=True)
@@ -270,7 +271,7 @@ async def test_unfinished_messages_have_a_limit_over_all_links() -> None:
 
 
 async def test_goodbye_is_a_close_that_says_why(talk: Conversation) -> None:
-    talk.machine.close("the gateway stops")
+    talk.machine.fail(FORCED, "the gateway stops")
     (closed,) = of(talk.heard(), CLOSE)
     assert closed[0].value[:2] == ["amqp:connection:forced", "the gateway stops"]
 
@@ -346,7 +347,7 @@ async def test_many_empty_messages_are_too_much_for_a_transaction() -> None:
     talk = Conversation(settings=Settings(max_transaction_size=10_000))
     await talk.begin()
     await talk.attach("queue://q", 0, is_receiver=False)
-    state = Described(ULong(0x34), [talk.machine.coordinator.declare(talk)])
+    state = Described(ULong(0x34), [talk.client.coordinator.declare(talk)])
     empty = b"\x00\x53\x75\xa0\x00"
     heard = await talk.say(
         *(
@@ -371,7 +372,7 @@ async def test_the_loss_of_several_links_is_one_failure(talk: Conversation) -> N
     for handle in range(1, 4):
         await talk.attach("queue://q", handle, is_receiver=True)
         await talk.say(flow(handle, 5))
-    await talk.machine.lost(is_clean=False)
+    await talk.machine.lost()
     delivery = await talk.services.root.get("q")
     assert delivery is not None
     assert delivery.failures == 1

@@ -113,7 +113,7 @@ async def test_a_second_open_is_an_error_and_opens_nothing() -> None:
     await talk.begin()
     (closed,) = of(await talk.say(frame(0, OPEN, ["another", "vhost:other"])), CLOSE)
     assert closed[0].value[0] == "amqp:illegal-state"
-    assert talk.machine.terms.container == "client"
+    assert talk.client.terms.container == "client"
     assert (talk.counters.connections, talk.counters.connection_errors) == (1, 1)
 
 
@@ -139,10 +139,10 @@ async def test_a_receiver_that_takes_its_drain_back_keeps_its_credit() -> None:
     await talk.attach("queue://q", 0, is_receiver=True)
     await sender.say(transfer(0, 0, DATA))
     sender.services.writer.commit()
-    talk.machine.block()  # nothing leaves, so nothing is drained yet
+    talk.machine.pause()  # nothing leaves, so nothing is drained yet
     await talk.say(flow(0, 5, drain=True))
     await talk.say(flow(0, 5))
-    talk.machine.unblock()
+    talk.machine.resume()
     assert len(of(talk.heard(), TRANSFER)) == 1
     await sender.say(transfer(0, 1, DATA))
     sender.services.writer.commit()

@@ -45,7 +45,7 @@ async def subscribed(services: FakeServices, said: bytes, user: str = "ann") -> 
     conversation = await talking(services, user)
     heard = await conversation.say(said)
     assert not of(heard, DETACH)
-    await conversation.machine.lost(is_clean=False)
+    await conversation.machine.lost()
 
 
 def bound(services: FakeServices) -> dict[str, list[tuple[str, str]]]:

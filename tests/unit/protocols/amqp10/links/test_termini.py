@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from protocols.amqp10.errors import FORCED
 from protocols.amqp10.links import dynamic_nodes as lifetimes
 from protocols.amqp10.links.dynamic_nodes import nodes_of
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong
@@ -175,7 +176,8 @@ async def test_one_that_waits_for_the_connection_survives_its_session(talk: Conv
     assert live_queues(talk) == [queue]
     await talk.say(subscription(1, CONNECTION_CLOSE))
     assert live_queues(talk) == [queue]
-    await talk.machine.lost(is_clean=True)
+    talk.machine.fail(FORCED, "the gateway stops")
+    await talk.machine.lost()
     assert not live_queues(talk)
 
 
@@ -192,7 +194,7 @@ async def test_a_timeout_is_how_long_the_queue_waits_for_its_receiver(talk: Conv
     assert (str(source[2]), source[3]) == ("link-detach", 60)  # what it will be, not what was asked
     (name,) = live_queues(talk)
     assert talk.services.root.queues[name].spec.expires == 60
-    await talk.machine.lost(is_clean=False)
+    await talk.machine.lost()
     assert live_queues(talk) == [name]
     other = Conversation(talk.services)
     await other.begin()
@@ -204,7 +206,8 @@ async def test_one_that_never_expires_is_kept_without_being_durable(talk: Conver
     source = source_of(await talk.say(subscription(1, NEVER)))
     assert str(source[2]) == "never"
     (name,) = live_queues(talk)
-    await talk.machine.lost(is_clean=True)
+    talk.machine.fail(FORCED, "the gateway stops")
+    await talk.machine.lost()
     assert live_queues(talk) == [name]
     assert not talk.services.root.queues[name].spec.durable
 

@@ -74,13 +74,13 @@ async def discharged(
     talk: Conversation, number: int, txn: bytes, handle: int = CONTROL
 ) -> str | None:
     """None, or the condition of the error."""
-    talk.machine.receive(command(number, DISCHARGE, txn, False, handle=handle))
-    found = talk.machine.advance()
+    found = talk.machine.receive(command(number, DISCHARGE, txn, False, handle=handle))
     assert found is not None
     found.send(None)  # up to the commit
     talk.services.writer.commit()
     with pytest.raises(StopIteration):
         found.send(None)
+    talk.machine.proceed()
     (answer,) = of(talk.heard(), DISPOSITION)
     return None if state_of(answer) == ACCEPTED else str(answer[4].value[0].value[0])
 
@@ -137,7 +137,7 @@ async def test_what_was_retired_comes_back_with_the_loss_of_the_connection(
 ) -> None:
     txn = await declared(talk)
     await talk.say(retired(txn, ACCEPTED))
-    await talk.machine.lost(is_clean=False)
+    await talk.machine.lost()
     delivery = await talk.services.root.get("q")
     assert delivery is not None
     assert delivery.failures == 1
