@@ -10,7 +10,7 @@ from queue_core.delivery.settled import Settled
 
 @dataclass(frozen=True, slots=True)
 class CursorSpec:
-    """Whose cursor it is, and the rules by which it hands out and takes back."""
+    """The rules by which a cursor hands out and takes back, and the queue and group it is for."""
 
     queue_id: int = 0  # of a stored queue; 0: the queue lives in memory
     group: str = ""  # of a stream's readers; a queue has one cursor, without a name
@@ -23,7 +23,7 @@ class CursorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SavedProgress:
-    """How far a group has come, as the journal knows it: what is settled, how far a lease was
+    """The progress of a group, as the journal knows it: what is settled, up to where a lease was
     granted, and how often which deliveries failed."""
 
     settled: Settled = field(default_factory=Settled)

@@ -1,8 +1,8 @@
 """A bound for the messages that wait for their time, of all queues together.
 
-Each takes memory until it is due, however small it is and however long that takes. Above the bound
-publishers are refused, and what consumers return for later comes back at once. What is on disk when
-a gateway starts counts, and may be more.
+Each message takes memory until it is due, however small it is and however long that takes. Above
+the bound, publishers are refused, and what consumers return for later comes back at once. Messages
+that a gateway finds delayed when it starts count, too, and may be more than the bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ REMEDY: Final = (
 
 
 class DelayBudget:
-    """The budget counts the delayed messages of all queues; of a stream, once for all groups."""
+    """The number of delayed messages in all queues, those of a stream counted once for all groups,
+    and the bound for it."""
 
     __slots__ = (
         "_clock",
@@ -54,7 +55,7 @@ class DelayBudget:
         self.limit = limit
         self.used = 0
         self.counters = counters or Counters()
-        self.streams: WeakSet[DueTimes] = WeakSet()  # they forget what is due when they are asked
+        self.streams: WeakSet[DueTimes] = WeakSet()  # asked to forget what is due
         self._clock = clock
         self._log_again_at = 0.0
         self._sweep_again_at = 0.0
@@ -85,13 +86,16 @@ class DelayBudget:
         self._tell()
 
     def error(self) -> QueueFull:
+        """Makes the error that a publisher gets above the bound."""
         return QueueFull(REMEDY % self.limit)
 
     def memory(self) -> int:
-        """Gives the bytes that they take; never more than the limit, as a start may find more."""
+        """Gives the bytes that delayed messages take; those above the limit, which only a start may
+        find, are left out."""
         return min(self.used, self.limit) * DELAY_BYTES
 
     def _tell(self) -> None:
+        """Logs that the bound was met, now and then."""
         now = self._clock()
         if now >= self._log_again_at:
             self._log_again_at = now + LOG_PAUSE_SECONDS

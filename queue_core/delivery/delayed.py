@@ -166,8 +166,8 @@ class DueTimes:
         self._heap: list[tuple[float, int]] = []
         self._offsets: set[int] = set()
         self._budget = budget
-        self._on_due = on_due  # with those that have become due
-        self._on_earlier = on_earlier  # with a time before which nothing else is due
+        self._on_due = on_due  # called with the offsets that have become due
+        self._on_earlier = on_earlier  # called with the time of a message that is the first now
         budget.streams.add(self)
 
     def __contains__(self, offset: int) -> bool:
@@ -187,7 +187,7 @@ class DueTimes:
             self._on_earlier(when)
 
     def end_due(self, now: float) -> None:
-        """Forgets those whose time has come, and tells which they were."""
+        """Forgets the messages whose time has come, and gives them back to the groups."""
         due: list[int] = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[1])
@@ -197,7 +197,7 @@ class DueTimes:
             self._on_due(due)
 
     def count(self, now: float) -> int:
-        """Gives the number of those that are not due yet."""
+        """Counts the messages that are not due yet."""
         self.end_due(now)
         return len(self._heap)
 

@@ -1,5 +1,5 @@
-"""Who gets what next: the turns in which a cursor hands out what is ready to consumers that have
-credit.
+"""Dispatch tells who gets what next: in turns, a cursor hands out what is ready to consumers that
+have credit.
 
 A turn knows the order and the shortcuts; what becomes of a message that cannot be delivered is the
 `Policy`'s business. A sink gets its deliveries when a batch is complete, in one list.

@@ -1,4 +1,4 @@
-"""A set of offsets kept as ranges: what is settled above a cursor's floor.
+"""A set of offsets kept as ranges, such as those that are settled above a group's floor.
 
 A stuck message at the head may have millions of settled ones behind it: they cost one range.
 """
@@ -37,7 +37,7 @@ class Intervals:
         return sum(self._ends) - sum(self._starts)
 
     def size_between(self, start: int, end: int) -> int:
-        """How many of [start, end) are in the set."""
+        """Counts the offsets of [start, end) that are in the set."""
         return max(0, end - start) - sum(after - before for before, after in self.gaps(start, end))
 
     def add(self, offset: int) -> None:
@@ -60,7 +60,7 @@ class Intervals:
         ends[first:last] = [end]
 
     def end_of(self, offset: int) -> int:
-        """Where the range that holds `offset` ends; `offset` itself when none does."""
+        """Tells where the range that holds `offset` ends; gives `offset` itself where none does."""
         i = bisect_right(self._starts, offset) - 1
         return self._ends[i] if i >= 0 and offset < self._ends[i] else offset
 
@@ -72,7 +72,7 @@ class Intervals:
             starts[0] = floor
 
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges of [start, end) that are not in the set."""
+        """Yields the ranges of [start, end) that are not in the set."""
         at = start
         for i in range(max(0, bisect_right(self._starts, start) - 1), len(self._starts)):
             if self._starts[i] >= end:
@@ -84,5 +84,5 @@ class Intervals:
             yield at, end
 
     def text(self) -> str:
-        """As PostgreSQL writes an int8multirange."""
+        """Writes the set as PostgreSQL writes an int8multirange."""
         return "{" + ",".join(f"[{start},{end})" for start, end in self) + "}"

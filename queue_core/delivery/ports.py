@@ -1,5 +1,5 @@
-"""What a cursor asks of others: of its queue, what is to become of a message; of the store, to
-write down where it is."""
+"""The ports of a cursor: its queue says what becomes of a message that cannot be delivered, and
+the store writes down how far the cursor is."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ class CursorContext(Protocol):
 
 
 class Journal(Protocol):
-    """Where a cursor's changes are written down, with the next commit."""
+    """The writer of a cursor's changes, with the next commit."""
 
     def note(self, cursor: Cursor) -> None:
-        """Its settled offsets, or its lease, changed."""
+        """Notes that a cursor's settled offsets, or its lease, changed."""
 
     def note_failure(
         self, cursor: Cursor, offset: int, count: int, not_before: float | None, reason: str
     ) -> None:
-        """A delivery failed."""
+        """Notes that a delivery failed for the `count`th time, or came back for later."""
 
 
 class Pressure(Protocol):
     """Publishers that wait until a queue's consumers have taken something."""
 
     def on_taken(self) -> None:
-        """The consumers took something, or went away."""
+        """Learns that consumers took something, or went away."""
 
 
 class Policy(Protocol):
-    """What the queue does with what cannot simply be delivered."""
+    """The queue's rules for messages that cannot simply be delivered."""
 
     name: str
     may_expire: bool  # something in it may have an end
@@ -66,23 +66,25 @@ class Policy(Protocol):
     def on_expired(self, cursor: Cursor, entry: Entry) -> None: ...
     def on_rejected(self, cursor: Cursor, entry: Entry, reason: str | None) -> None: ...
     def on_exhausted(self, cursor: Cursor, entry: Entry) -> None:
-        """It failed more often than the queue allows."""
+        """Ends an entry that failed more often than the queue allows."""
 
     def on_delayed(self, cursor: Cursor, when: float) -> None:
-        """Something becomes ready at `when`: call `cursor.pump` then."""
+        """Plans a call of `cursor.pump` at `when`, because a message becomes ready then."""
 
     def on_due(self, cursor: Cursor, when: float) -> None:
-        """A consumer has until `when` to settle: call `cursor.fail_overdue` then."""
+        """Plans a call of `cursor.fail_overdue` at `when`, because a consumer has to settle a
+        delivery by then."""
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
-        """So many went back to their places, or the time of some has come, and nobody took them at
-        once."""
+        """Learns that consumers gave so many messages back, or that the time of some has come, and
+        that no consumer took them at once."""
 
     def on_turn(self, cursor: Cursor) -> None:
-        """Where something may expire: the head may be another one now."""
+        """Learns that a turn is over and the head may be another message now; only where messages
+        may expire."""
 
     def on_consumer_gone(self) -> None:
-        """The cursor itself ended a consumer."""
+        """Learns that the cursor itself ended a consumer."""
 
     def on_unfinished(self, cursor: Cursor) -> None:
-        """Filters have more to look at than one turn allows: call `cursor.pump` in a next one."""
+        """Plans a call of `cursor.pump`, because there is more than one turn allows."""

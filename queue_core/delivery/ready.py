@@ -1,4 +1,4 @@
-"""What is ready to be handed out, in the order of offsets.
+"""The messages that are ready to be handed out, in the order of offsets.
 
 Only a bounded part of a stored queue is in memory. `FifoReady` keeps a run of entries that starts
 at the next offset to hand out; what did not fit is read back in chunks. A returned message goes
@@ -27,14 +27,14 @@ PASSED: Final = 1000  # marks passed before they are forgotten: the list of them
 
 
 class Source(Protocol):
-    """Where entries that are not in memory are read back from. Answers later, through `done`, with
-    the entries that exist, in offset order: the first ones, and none only if there are none."""
+    """The reader of entries that are not in memory. It answers later, through `done`, with the
+    entries that exist, in offset order: the first ones, and none only if there are none."""
 
-    def fetch(
-        self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]
-    ) -> None: ...
+    def fetch(self, start: int, end: int, limit: int, done: Callable[[list[Entry]], None]) -> None:
+        """Reads up to `limit` entries from `start` up to, and without, `end`."""
 
-    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None: ...
+    def fetch_offsets(self, offsets: list[int], done: Callable[[list[Entry]], None]) -> None:
+        """Reads the entries at these offsets."""
 
 
 class Budget:
@@ -50,18 +50,19 @@ class Budget:
         return self.used < self.limit
 
     def has_plenty(self) -> bool:
-        """Whether half of it is free."""
+        """Tells whether half of the budget is free."""
         return self.used < self.limit // 2
 
     def chunk(self, largest: int) -> int:
-        """How many entries to read back at once, if none is larger than the largest of the last
-        ones; of which nothing is known yet, a few."""
+        """Tells how many entries to read back at once, if none costs more than the largest of the
+        last ones did; a few, where nothing was read yet."""
         if not largest:
             return LEAST
         return max(LEAST, min(CHUNK, (self.limit - self.used) // largest))
 
 
 def cost(entry: Entry) -> int:
+    """Gives the bytes that an entry takes in memory."""
     return entry.message.size() + ENTRY_OVERHEAD_BYTES
 
 
@@ -70,73 +71,76 @@ def by_offset(entry: Entry) -> int:
 
 
 def gone_of(asked: list[int], entries: list[Entry]) -> list[int]:
-    """Those of the offsets that were asked for that do not exist: taken away by hand, so there is
-    nothing to wait for. Those behind the last entry were not looked for."""
+    """Lists the offsets that were asked for and do not exist: their rows were deleted by hand, so
+    there is nothing to wait for. Offsets behind the last entry were not looked for."""
     end = entries[-1].offset if entries else max(asked) + 1
     found = {entry.offset for entry in entries}
     return [offset for offset in asked if offset < end and offset not in found]
 
 
 class Ready(Protocol):
-    """The order in which a cursor hands out entries."""
+    """The messages that a cursor may hand out, in the order in which it does."""
 
     tail: int
     bytes: int  # of the bodies and properties of all that is ready
 
     def arrive(self, entries: list[Entry]) -> None:
-        """Committed entries, the first at `tail`."""
+        """Adds entries that were committed, the first at `tail`."""
 
     def take(self) -> Entry | None:
-        """The next entry; None when there is none, or when it must be read back first (then
-        `on_more` is called once it is here)."""
+        """Takes the next entry; None: there is none, or it must be read back first (then `on_more`
+        is called once it is here)."""
 
     def head(self) -> Entry | None:
-        """What `take` would give, left in its place."""
+        """Gives the entry that `take` would give, and leaves it in its place."""
 
     def head_offset(self) -> int | None:
-        """The offset of what `head` would give, in memory or not."""
+        """Gives the offset of the next message, whether it is in memory or not."""
 
     def give_back(self, entry: Entry) -> None:
-        """An entry that was taken returns to its place."""
+        """Returns an entry that was taken to its place."""
 
     def give_back_offset(self, offset: int, priority: int, size: int = 0) -> None:
-        """The same for one that is not in memory."""
+        """Returns a message to its place that is not in memory."""
 
     def count(self) -> int:
-        """How many are ready."""
+        """Counts the messages that are ready."""
 
     def clear(self) -> list[tuple[int, int]]:
-        """Forgets all that is ready; the ranges of offsets that were."""
+        """Forgets all that is ready, and gives the ranges of offsets that were."""
 
     def peek(self, start: int, limit: int) -> list[Entry]:
-        """Those in memory, from an offset on, in offset order."""
+        """Lists entries in memory, from an offset on, in offset order."""
 
     def offsets_below(self, mark: int) -> list[int]:
-        """Those that are ready, below an offset."""
+        """Lists the offsets below `mark` that are ready."""
 
     def withdraw(self, offsets: list[int]) -> list[int]:
-        """Takes out those of the offsets that are ready, wherever they stand; which they were.
-        For views alone: `bytes` goes down only by those in memory."""
+        """Takes out those of the offsets that are ready, wherever they stand, and lists them.
+        `bytes` goes down only by those in memory."""
 
     def claim(self, entry: Entry) -> bool:
-        """Takes out this one, wherever it stands; False when it is not ready any more. The caller
-        has it from a `view` or a reader, and holds its memory from now on."""
+        """Takes out an entry, wherever it stands; False: it is not ready any more. The caller has
+        it from a `view` or a reader, and holds its memory from now on."""
 
     def set_aside(self, entry: Entry) -> bool:
-        """The same for one that nobody gets yet, because it is not due."""
+        """Takes out an entry that is not due, so that no consumer gets it yet; False: it is not
+        ready any more."""
 
     def knows(self, offset: int, priority: int) -> bool:
-        """Whether it is ready here."""
+        """Tells whether a message is ready here."""
 
     def view(self, budget: Budget, on_more: Callable[[], None]) -> Ready:
-        """The same, for somebody who looks through it at a pace, and with memory, of his own."""
+        """Makes a copy for a consumer with a filter, which looks through it at a pace, and with a
+        memory budget, of its own."""
 
     def keep_only(self, is_wanted: Callable[[int, int], bool]) -> None:
-        """Of a view of what is all in memory: forgets the rest, told by offset and priority."""
+        """Forgets what is not wanted, told by offset and priority. Only a view of a queue that is
+        all in memory is asked to."""
 
 
 class FifoReady:
-    """By offset."""
+    """The messages that are ready, by offset."""
 
     __slots__ = (
         "_back",
@@ -174,9 +178,9 @@ class FifoReady:
         self.on_more = on_more
         self._budget = budget
         self._source = source  # None: an ephemeral queue, whose run is all there is
-        # Settled above `start` in an earlier life, or taken from the middle: to be passed over.
+        # Offsets that were settled before a restart, or taken from the middle: to be passed over.
         self._gone = Intervals(gone or ())
-        self._gone_count = self._gone.size()  # of them, those at `next` or above
+        self._gone_count = self._gone.size()  # those of them at `next` or above
         self._passed = 0
         self._claimed_end = start
         self._run: deque[Entry] = deque()
@@ -190,7 +194,7 @@ class FifoReady:
 
     @property
     def reach(self) -> int:
-        """All that was ever handed out lies below."""
+        """Gives the offset below which all lies that was ever handed out."""
         return max(self.next, self._claimed_end)
 
     # --- in
@@ -218,12 +222,14 @@ class FifoReady:
                 self._keep(entries)
 
     def _put_aside(self, entries: list[Entry], first: int) -> None:
-        """They join the run when the chunk is here, if it reaches up to them."""
+        """Keeps entries that arrive while a chunk is being read: they join the run when the chunk
+        is here, if it reaches up to them."""
         side = self._side
         if (not side or side[-1].offset + 1 == first) and self._budget.has_room():
             side.extend(entries)
 
     def _keep(self, entries: list[Entry]) -> None:
+        """Adds entries to the run as far as the budget allows."""
         budget, run = self._budget, self._run
         for entry in entries:
             if budget.used >= budget.limit and len(run) >= LEAST:
@@ -235,7 +241,7 @@ class FifoReady:
             self._run_end = entry.offset + 1
 
     def _keep_side(self) -> None:
-        """What arrived while a chunk was being read."""
+        """Adds to the run the entries that arrived while a chunk was being read."""
         side, self._side = self._side, []
         if side and side[0].offset == self._run_end:
             if self._gone_count:
@@ -306,7 +312,8 @@ class FifoReady:
         return min([*self._back, *ahead], default=None)
 
     def _is_returned_first(self) -> bool:
-        """What came back may have been taken from the middle, and then returns to there."""
+        """Tells whether a message that came back is the next. One that was taken from the middle
+        returns to there."""
         returned = self._returned
         while returned[0] not in self._back:
             heappop(returned)
@@ -332,7 +339,7 @@ class FifoReady:
         return entry
 
     def _pass(self, offset: int) -> None:
-        """What lies between `next` and this one is gone."""
+        """Passes over offsets between `next` and this one, which are gone."""
         if self._gone_count:
             self._gone_count -= self._gone.size_between(self.next, offset)
             self._passed += 1
@@ -428,7 +435,7 @@ class FifoReady:
         i = bisect_left(run, offset, key=by_offset)
         return run[i] if i < len(run) and run[i].offset == offset else None
 
-    # --- another's look at it
+    # --- views
 
     def view(self, budget: Budget, on_more: Callable[[], None]) -> FifoReady:
         view = FifoReady(self.next, self.tail, budget, self._source, on_more, self._gone)
@@ -452,7 +459,7 @@ class FifoReady:
     # --- reading back
 
     def _fetch(self) -> None:
-        """The chunk behind the run, while the run is being handed out."""
+        """Asks for the chunk behind the run, while the run is being handed out."""
         if self._source is None:
             return
         self._fetching = True
@@ -482,6 +489,7 @@ class FifoReady:
         self.on_more()
 
     def _fetch_returned(self) -> None:
+        """Asks for the first of the messages that came back and are not in memory."""
         if self._fetching or self._source is None:
             return
         self._fetching = True

@@ -1,7 +1,4 @@
-"""What is ready in a queue with priorities: by priority, then by offset.
-
-Knows the offsets of all that is ready, as ranges, and keeps in memory what the budget allows.
-"""
+"""The messages that are ready in a queue with priorities: by priority, then by offset."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from queue_core.delivery.ready import LEAST, Budget, Source, by_offset, cost, go
 
 
 class PriorityReady:
-    """By priority, then by offset. Knows the offsets of all that is ready (ranges of them), and
-    keeps in memory what the budget allows."""
+    """The messages that are ready, by priority, then by offset. The offsets of all of them are
+    known, as ranges; the entries are in memory as far as the budget allows."""
 
     __slots__ = (
         "_budget",
@@ -65,7 +62,7 @@ class PriorityReady:
             self._budget.used -= cost(entry)
 
     def give_back_offset(self, offset: int, priority: int, size: int = 0) -> None:
-        """Knows of it, without having it in memory."""
+        """Notes a message as ready that is not in memory."""
         self._level(priority).add(offset)
         self._count += 1
         self.bytes += size
@@ -115,7 +112,6 @@ class PriorityReady:
         return sorted(held, key=by_offset)[:limit]
 
     def offsets_below(self, mark: int) -> list[int]:
-        """Those that are ready, below an offset."""
         spans = [span for level in self._levels for span in level.ranges()]
         return [offset for start, end in spans for offset in range(start, min(end, mark))]
 
@@ -158,11 +154,12 @@ class PriorityReady:
         self.withdraw([e.offset for e in held if not is_wanted(e.offset, e.message.priority or 0)])
 
     def _level(self, priority: int) -> Offsets:
-        """Of any number that a row may hold: one below all others would keep the gateway, which
-        finds it there again, from ever starting."""
+        """Gives the level of a priority. A row may hold any number: one out of range goes to the
+        nearest level, as an error here would keep the gateway from ever starting."""
         return self._levels[max(0, min(priority, len(self._levels) - 1))]
 
     def _fetch(self, level: Offsets) -> None:
+        """Asks for the first entries of a level that are not in memory."""
         if self._fetching or self._source is None:
             return
         self._fetching = True
@@ -201,15 +198,15 @@ class Offsets:
         return i >= 0 and offset < self._ranges[i][1]
 
     def _at(self, offset: int) -> int:
-        """Which range starts last at the offset or before; -1: none does."""
+        """Gives the index of the last range that starts at the offset or before; -1: none does."""
         return bisect_right(self._ranges, offset, key=_start) - 1
 
     def extend(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """More, in order, and behind all that is in it."""
+        """Adds ranges, in order, behind all that is in the set."""
         self._ranges.extend([start, end] for start, end in ranges)
 
     def among(self, offsets: list[int]) -> set[int]:
-        """Those of the offsets, which are in order, that are in it."""
+        """Gives those of the offsets, which are in order, that are in the set."""
         found: set[int] = set()
         i = 0
         for start, end in self._ranges:
@@ -265,7 +262,7 @@ class Offsets:
         return True
 
     def take_first(self, count: int) -> list[int]:
-        """The first offsets, left in place."""
+        """Lists the first offsets, and leaves them in place."""
         found: list[int] = []
         for start, end in self._ranges:
             found.extend(range(start, min(end, start + count - len(found))))

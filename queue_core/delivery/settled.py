@@ -1,4 +1,4 @@
-"""Which messages of a log a group is done with. Kept small: a floor, and ranges above it."""
+"""The messages of a log that a group is done with, kept small: a floor, and ranges above it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FULL_ROW_DUE_ROWS: Final = 1 << 30  # more rows than may ever lie between two fu
 
 
 class Settled:
-    """Which offsets of a log are settled for one group: all below the floor, and ranges above
+    """The offsets of a log that are settled for one group: all below the floor, and ranges above
     it."""
 
     __slots__ = ("above", "floor", "rows_since_full", "unwritten")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from queue_core.delivery.filtered_view import LOOK_AHEAD
+from queue_core.delivery.filtered_view import LOOK_AHEAD_BYTES
 from queue_core.delivery.ready import LEAST
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
@@ -191,7 +191,7 @@ async def test_a_filter_looks_through_more_than_fits_into_memory(house: House) -
     async with asyncio.timeout(60):
         await drained.wait()
     assert inbox.offsets == [2_499, 4_999, 7_499, 9_999]
-    assert most < 3 * LOOK_AHEAD
+    assert most < 3 * LOOK_AHEAD_BYTES
     house.vhost.settle(inbox.deliveries, ACCEPTED)
     assert queue.counts().ready == 9_996
     await house.flushed()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.delivery import dispatch as handing_out
+from queue_core.delivery import dispatch
 from queue_core.delivery.dispatch import LOOK_SECONDS, TURN_LOOKS
-from queue_core.delivery.filtered_view import LOOK_AHEAD
+from queue_core.delivery.filtered_view import LOOK_AHEAD_BYTES
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import PRIORITIES, Scene, Shelf
@@ -154,7 +154,7 @@ def test_a_turn_is_short_however_much_there_is_to_look_at_and_however_long_a_loo
 ) -> None:
     """A look that takes ten times as long as it should counts for ten."""
     times = itertools.count(step=slowness * LOOK_SECONDS * 1.01)
-    monkeypatch.setattr(handing_out, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(dispatch, "perf_counter", lambda: next(times))
     scene = Scene()
     scene.arrive(3 * TURN_LOOKS)
     accepts = Counting(nothing)
@@ -217,7 +217,7 @@ def test_a_million_messages_that_do_not_match_are_not_held() -> None:
     basket, consumer = scene.consume(accepts=accepts)
     scene.settle_down()
     assert basket.offsets == [19_999]
-    assert 0 < most <= LOOK_AHEAD + 1000 * 600
+    assert 0 < most <= LOOK_AHEAD_BYTES + 1000 * 600
     assert scene.budget.used < 150_000
 
 
