@@ -199,7 +199,7 @@ async def test_publishers_consumers_and_retention_go_on_during_an_export(
             await house.flushed()
             await house.drain("q")
             await house.upkeep()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the pace of a publisher beside the exports
 
     publisher = asyncio.create_task(publish())
     out = tmp_path / "out"

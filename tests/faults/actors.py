@@ -17,7 +17,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.health import until_empty
 from tests.support.until import PATIENCE_SECONDS
 
-AGAIN: Final = 0.2  # seconds before a client tries to connect again
+RECONNECT_SECONDS: Final = 0.2
 STOP_SECONDS: Final = 10
 
 
@@ -52,7 +52,7 @@ class Actor(ABC):
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RECONNECT_SECONDS)  # as clients do, not to knock all the time
 
     @abstractmethod
     async def live(self, connection: str) -> None:

@@ -28,8 +28,8 @@ from tests.support.amqp10_wire import (
     TRANSFER,
     frame,
 )
+from tests.support.until import PATIENCE_SECONDS
 
-CONNECT_SECONDS: Final = 10
 LAST_CONFIRMS_SECONDS: Final = 8
 WINDOW: Final = (1 << 31) - 1
 Frame = tuple[int, list[Any], bytes]
@@ -52,9 +52,9 @@ class Amqp10Actor(Actor):
 
     async def live(self, connection: str) -> None:
         opening = asyncio.open_connection("127.0.0.1", self._port())
-        self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        self._reader, self._writer = await asyncio.wait_for(opening, PATIENCE_SECONDS)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._begin()
             self._frames = asyncio.Queue()
             reading = asyncio.create_task(self._read())

@@ -17,9 +17,9 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from tests.faults.actors import Actor
 from tests.faults.history import Confirmed, Delivered, Ended, History, Name, Sent, Settled
+from tests.support.until import PATIENCE_SECONDS
 
 PERSISTENT: Final = 2
-CONNECT_SECONDS: Final = 10
 LAST_CONFIRMS_SECONDS: Final = 8
 
 
@@ -40,7 +40,7 @@ class AmqpActor(Actor):
         self._window = window
 
     async def live(self, connection: str) -> None:
-        opened = await asyncio.wait_for(aiormq.connect(self._url()), CONNECT_SECONDS)
+        opened = await asyncio.wait_for(aiormq.connect(self._url()), PATIENCE_SECONDS)
         try:
             await self.work(opened, connection)
         except Exception as error:
@@ -202,14 +202,14 @@ class AmqpEcho(AmqpActor):
         await channel.basic_consume(self.queue, on_message, no_ack=True)
         while not self.is_stopping:
             await channel.basic_publish(b"echo", routing_key=self.queue)
-            await asyncio.wait_for(inbox.get(), CONNECT_SECONDS)
+            await asyncio.wait_for(inbox.get(), PATIENCE_SECONDS)
             self.rounds += 1
             self._round.set()
 
     async def goes_on(self, rounds: int = 20) -> None:
         """Waits for so many more rounds; fails when they do not come."""
         wanted = self.rounds + rounds
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while self.rounds < wanted:
                 self._round.clear()
                 await self._round.wait()

@@ -24,7 +24,7 @@ async def crash_while_starting(gateway: GatewayProcess, history: History, second
     history.add(Fault("kill -9 of the gateway"))
     await asyncio.to_thread(gateway.kill)
     gateway.spawn()
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # any moment of a start will do
     history.add(Fault("kill -9 of the gateway while it starts"))
     await crash(gateway, history)
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from tests.support.until import PATIENCE_SECONDS
+
 
 class Name(NamedTuple):
     """One message: the queue it goes to, who sends it, and its number there. Numbers of a
@@ -114,7 +116,9 @@ class History:
             if not future.done() and is_true():
                 future.set_result(None)
 
-    async def until(self, is_true: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    async def until(
+        self, is_true: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Waits for the event that makes it true."""
         if is_true():
             return
@@ -127,7 +131,9 @@ class History:
         finally:
             self._waiting.remove(entry)
 
-    async def grow(self, count: int, *, of: str = "confirmed", seconds: float = 30) -> None:
+    async def grow(
+        self, count: int, *, of: str = "confirmed", seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Waits until so many more are confirmed (or sent, delivered, settled)."""
         names: set[Name] = getattr(self, of)
         wanted = len(names) + count

@@ -51,7 +51,7 @@ class Server:
             try:
                 return await asyncio.to_thread(self.postgres.wait_until_ready, 60.0)
             except PassingTrouble:
-                await asyncio.sleep(0.1 * attempt)
+                await asyncio.sleep(0.1 * attempt)  # its predecessor still lets go of its memory
         raise AssertionError("PostgreSQL does not start again")
 
     @contextmanager

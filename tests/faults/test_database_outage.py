@@ -38,6 +38,14 @@ class Scene:
     def actors(self) -> list[Actor]:
         return [*self.publishers, *self.consumers, self.echo]
 
+    async def nothing_is_confirmed(self) -> None:
+        """Messages in memory come and go while no confirm of a durable one does. The first rounds
+        see to it that what the gateway had sent before has been read."""
+        await self.echo.goes_on(20)
+        confirmed = len(self.history.confirmed)
+        await self.echo.goes_on(50)
+        assert len(self.history.confirmed) == confirmed
+
     async def end(self) -> None:
         """All is drained, and nobody ever had to connect again."""
         await drained(self.gateway, *self.publishers)
@@ -50,14 +58,6 @@ def scene(guest: GatewayProcess, history: History) -> Scene:
     return Scene(guest, history)
 
 
-async def nothing_confirmed(history: History) -> None:
-    """Whatever was on its way has arrived: what is sent now has to wait."""
-    before = -1
-    while before != len(history.confirmed):
-        before = len(history.confirmed)
-        await asyncio.sleep(0.1)
-
-
 async def test_a_killed_postgresql_makes_durable_messages_wait_and_nothing_else(
     scene: Scene, server: Server, history: History
 ) -> None:
@@ -66,9 +66,7 @@ async def test_a_killed_postgresql_makes_durable_messages_wait_and_nothing_else(
         server.kill()
         words = await until_ready(scene.gateway, 503)
         assert "the database is out of reach" in words
-        confirmed = len(history.confirmed)
-        await scene.echo.goes_on(50)
-        assert len(history.confirmed) == confirmed
+        await scene.nothing_is_confirmed()
         await server.start_again()
         await until_ready(scene.gateway)
         await history.grow(300, of="settled")
@@ -162,10 +160,7 @@ async def test_a_frozen_postgresql_is_waited_for(
         await history.grow(300, of="settled")
         with server.frozen():
             await until_ready(scene.gateway, 503)
-            await nothing_confirmed(history)
-            confirmed = len(history.confirmed)
-            await scene.echo.goes_on(50)
-            assert len(history.confirmed) == confirmed
+            await scene.nothing_is_confirmed()
         await until_ready(scene.gateway)
         await history.grow(300, of="settled")
         await scene.end()

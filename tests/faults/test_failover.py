@@ -22,9 +22,8 @@ from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
 from tests.support.postgres import execute, fetch_value
 from tests.support.standby import Standby, running_standby
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
-PATIENCE = 60.0
 WORD = "not-guessed-at-once"
 DURABLE = pika.BasicProperties(delivery_mode=2)
 
@@ -87,8 +86,9 @@ def fail_over(primary: Server, there: str, gateway: GatewayProcess) -> str:
     """The standby takes over, and the gateway with it; what the gateway wrote down as lost."""
     primary.kill()
     execute(there, "SELECT pg_promote()")
-    wait_until(lambda: gateway.log().count("went back in time") > 0, "nobody noticed")
-    wait_until(lambda: gateway.said().count("ready\n") == 2, "it does not start again")
+    said = gateway.said
+    wait_until(lambda: "went back in time" in said(), lambda: f"the gateway notices\n{said()}")
+    wait_until(lambda: said().count("ready\n") == 2, lambda: f"it is ready again\n{said()}")
     return losses(there)
 
 
@@ -349,7 +349,7 @@ class MqttClient:
         self._done.set()
 
     def _wait(self) -> None:
-        assert self._done.wait(PATIENCE)
+        assert self._done.wait(PATIENCE_SECONDS)
         self._done.clear()
 
     def subscribe(self, topic_filter: str) -> None:
@@ -357,7 +357,7 @@ class MqttClient:
         self._wait()
 
     def publish(self, topic: str, body: bytes, *, retain: bool) -> None:
-        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(PATIENCE)
+        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(PATIENCE_SECONDS)
 
     def end(self) -> None:
         self._client.loop_stop()
@@ -369,7 +369,7 @@ def sent_but_not_released(gateway: GatewayProcess, name: str, packet_id: int) ->
     said = len(name).to_bytes(2) + name.encode()
     connect = b"\x00\x04MQTT\x04\x00\x00\x00" + said
     publish = b"\x00\x01t" + packet_id.to_bytes(2) + b"x"
-    with socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), PATIENCE) as client:
+    with socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), PATIENCE_SECONDS) as client:
         client.sendall(b"\x10" + bytes([len(connect)]) + connect)
         assert client.recv(4) == b"\x20\x02\x00\x00"
         client.sendall(b"\x34" + bytes([len(publish)]) + publish)

@@ -14,10 +14,9 @@ import pika
 import pytest
 
 from tests.support.gateway_process import GatewayProcess, running
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 MIB: Final = 1024 * 1024
-PATIENCE: Final = 30.0
 MARK: Final = 192 * MIB
 # What a load may take beyond what the gateway had: the mark, a fourth above it, and as much again
 # for copies that pass through sockets, statements and Python's own objects.
@@ -94,7 +93,7 @@ def _mqtt(gateway: GatewayProcess, name: str, room: int | None = None) -> socket
     made = socket.socket()
     if room is not None:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
-    made.settimeout(PATIENCE)
+    made.settimeout(PATIENCE_SECONDS)
     made.connect(("127.0.0.1", gateway.ports["mqtt"]))
     client_id = struct.pack(">H", len(name)) + name.encode()
     made.sendall(b"\x10" + bytes((10 + len(client_id),)) + b"\0\x04MQTT\x04\x02\0\0" + client_id)

@@ -12,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
 from tests.support.gateway_process import GatewayProcess, running
+from tests.support.until import PATIENCE_SECONDS
 
 MQTT = [Subprotocol("mqtt")]
 
@@ -42,7 +43,9 @@ async def is_upgraded(gateway: GatewayProcess, origin: str | None) -> bool:
 
 
 def status(gateway: GatewayProcess, path: str, host: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.ports["management"], timeout=30)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", gateway.ports["management"], timeout=PATIENCE_SECONDS
+    )
     try:
         connection.request("GET", path, headers={"Host": host})
         return connection.getresponse().status

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.operator import get
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 
 def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -110,7 +110,7 @@ def test_credentials_of_another_kind_are_refused(shared_gateway: GatewayProcess)
     request = urllib.request.Request(shared_gateway.http_url("/api/queues"))
     request.add_header("Authorization", "Bearer token")
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)
     with refused.value as answer:
         assert answer.code == 401
         assert "HTTP Basic" in json.loads(answer.read())["error"]

@@ -21,10 +21,9 @@ from tests.support.amqp10_client import Connections, data
 from tests.support.amqp10_wire import Wire, transfer
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.operator import get
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 KIB, MIB = 1024, 1024 * 1024
-PATIENCE: Final = 30.0
 MARK: Final = 16 * MIB
 BODY: Final = bytes(512 * KIB)
 LIMITS: Final[dict[str, Any]] = {
@@ -156,13 +155,15 @@ def test_an_mqtt_publisher_waits_and_a_subscriber_does_not(small: GatewayProcess
         assert subscriber.subscribe("short/#", 1)[0] == paho.MQTT_ERR_SUCCESS
         wait_until(subscriber.is_subscribed.is_set)
         with shortage(small):
-            publisher.publish("short/1", b"the last that is read", 1).wait_for_publish(PATIENCE)
+            publisher.publish("short/1", b"the last that is read", 1).wait_for_publish(
+                PATIENCE_SECONDS
+            )
             waiting = publisher.publish("short/2", b"waits", 1)
             wait_until(lambda: len(got) == 1)
             # somebody else may still ask for things
             assert subscriber.subscribe("other", 1)[0] == paho.MQTT_ERR_SUCCESS
             assert not waiting.is_published()
-        waiting.wait_for_publish(PATIENCE)
+        waiting.wait_for_publish(PATIENCE_SECONDS)
         wait_until(lambda: len(got) == 2)
         assert got == [b"the last that is read", b"waits"]
 
@@ -189,9 +190,9 @@ def test_an_amqp10_sender_gets_no_credit_while_memory_is_short(small: GatewayPro
             sender = connection.create_sender("$queue/credit")
             receiver = connections().create_receiver("$queue/credit")
             assert sender.link.credit == 0
-        connection.wait(lambda: sender.link.credit > 0, timeout=PATIENCE)
-        sender.send(data(b"in time"), timeout=PATIENCE)
-        assert bytes(receiver.receive(timeout=PATIENCE).body) == b"in time"
+        connection.wait(lambda: sender.link.credit > 0, timeout=PATIENCE_SECONDS)
+        sender.send(data(b"in time"), timeout=PATIENCE_SECONDS)
+        assert bytes(receiver.receive(timeout=PATIENCE_SECONDS).body) == b"in time"
         receiver.accept()
     finally:
         connections.close()
@@ -202,7 +203,7 @@ def test_an_amqp10_sender_gets_no_credit_while_memory_is_short(small: GatewayPro
 
 def _mqtt_begin(gateway: GatewayProcess, name: str, size: int) -> socket.socket:
     """Has begun a PUBLISH of that size, and sent a tenth of it."""
-    made = socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), PATIENCE)
+    made = socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), PATIENCE_SECONDS)
     client_id = name.encode()
     made.sendall(
         b"\x10"
@@ -236,7 +237,7 @@ def test_unfinished_publishes_count_with_their_declared_size_and_all_arrive(
         assert metric(small, "bytes", kind="partial") <= MARK // 4
         assert not is_short(small), "others publish as they like"
         with _paho(small) as other:
-            other.publish("u", b"small", 1).wait_for_publish(PATIENCE)
+            other.publish("u", b"small", 1).wait_for_publish(PATIENCE_SECONDS)
         rest = _publish(size)[size // 10 :]
         threads = [threading.Thread(target=client.sendall, args=(rest,)) for client in clients]
         for thread in threads:
@@ -261,7 +262,7 @@ def test_fragments_of_a_websocket_and_frames_of_amqp_count_as_unfinished_message
 
 def _websocket_begin(gateway: GatewayProcess) -> socket.socket:
     """900 KiB declared by the packet, a piece of it in the first of several fragments."""
-    made = socket.create_connection(("127.0.0.1", gateway.ports["mqtt_ws"]), PATIENCE)
+    made = socket.create_connection(("127.0.0.1", gateway.ports["mqtt_ws"]), PATIENCE_SECONDS)
     made.sendall(
         b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
@@ -379,7 +380,7 @@ def test_a_subscriber_that_reads_nothing_is_ended_and_others_get_all(
         deaf = _deaf_subscriber(hurried, "deaf")
         with closing(deaf):
             for _ in range(8):
-                publisher.publish("deaf", bytes(900 * KIB), 0).wait_for_publish(PATIENCE)
+                publisher.publish("deaf", bytes(900 * KIB), 0).wait_for_publish(PATIENCE_SECONDS)
             wait_until(lambda: metric(hurried, "unread_connections_total") == before + 1)
         wait_until(lambda: len(got) == 8)
     assert re.search(r"'deaf' at 127.0.0.1.*nothing of what waits for it was read", hurried.log())
@@ -388,7 +389,7 @@ def test_a_subscriber_that_reads_nothing_is_ended_and_others_get_all(
 def _deaf_subscriber(gateway: GatewayProcess, topic: str) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-    made.settimeout(PATIENCE)
+    made.settimeout(PATIENCE_SECONDS)
     made.connect(("127.0.0.1", gateway.ports["mqtt"]))
     made.sendall(b"\x10\x10\0\x04MQTT\x04\x02\0\0\0\x04deaf")
     assert made.recv(4) == b"\x20\x02\0\0"

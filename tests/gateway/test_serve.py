@@ -17,7 +17,7 @@ from gateway.postgres.server import EmbeddedPostgres
 from tests import certificates
 from tests.support.gateway_process import GatewayProcess, howdah, running
 from tests.support.postgres import database_of, execute, fetch_value
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 NOWHERE = "postgresql://user:secret@127.0.0.1:1/db"
 
@@ -59,7 +59,7 @@ def test_two_protocols_share_the_amqp_port(
     shared_gateway: GatewayProcess, header: bytes, answer: bytes
 ) -> None:
     address = ("127.0.0.1", shared_gateway.ports["amqp"])
-    with socket.create_connection(address, timeout=30) as client:
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
         client.sendall(header)
         received = b""
         while len(received) < len(answer):
@@ -76,7 +76,9 @@ def test_a_signal_drains_it_and_it_ends_well(
 
 
 def test_connections_hear_a_goodbye_and_are_closed(gateway: GatewayProcess) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.ports["amqp"]), timeout=30) as client:
+    with socket.create_connection(
+        ("127.0.0.1", gateway.ports["amqp"]), timeout=PATIENCE_SECONDS
+    ) as client:
         client.sendall(b"AMQP\x00\x00\x09\x01")
         assert client.recv(1) == b"\x01"  # connection.start
         assert gateway.terminate() == 0
@@ -146,7 +148,7 @@ def test_tls_on_one_port_for_mqtt_and_on_another_for_both_amqps(tmp_path: Path) 
         context = ssl.create_default_context(cafile=certificates.AUTHORITY)
         address = ("127.0.0.1", gateway.ports["amqp"])
         with (
-            socket.create_connection(address, timeout=30) as plain,
+            socket.create_connection(address, timeout=PATIENCE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             client.sendall(b"AMQP\x00\x00\x09\x01")
@@ -154,7 +156,7 @@ def test_tls_on_one_port_for_mqtt_and_on_another_for_both_amqps(tmp_path: Path) 
         arguments = ("--via", "mqtt", "--port", str(gateway.ports["mqtt"]))
         done = gateway.run("publish", "over/tls", "x", *arguments)
         assert done.stderr.startswith("published 1 message (1 for nobody: ")
-        with socket.create_connection(address, timeout=30) as plain:
+        with socket.create_connection(address, timeout=PATIENCE_SECONDS) as plain:
             plain.sendall(b"AMQP\x00\x00\x09\x01")
             assert not plain.recv(100).startswith(b"\x01")
 
@@ -179,7 +181,9 @@ def _shown(gateway: GatewayProcess) -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
-        socket.create_connection(("127.0.0.1", gateway.ports["mqtt"]), timeout=30) as plain,
+        socket.create_connection(
+            ("127.0.0.1", gateway.ports["mqtt"]), timeout=PATIENCE_SECONDS
+        ) as plain,
         context.wrap_socket(plain) as client,
     ):
         shown = client.getpeercert(binary_form=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.gateway_process import COMMAND, ROOT, GatewayProcess, clean_environment
 from tests.support.operator import answer, ready, refusal
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 
 def mqtt(gateway: GatewayProcess) -> list[str]:
@@ -43,7 +43,7 @@ def published_until_heard(
     place = mqtt(gateway) if "mqtt" in arguments else ()
     while process.poll() is None:
         answer(gateway.run("publish", *arguments, *place))
-    return process.communicate(timeout=30)
+    return process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("via", ["sql", "mqtt"])

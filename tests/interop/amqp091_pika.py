@@ -11,6 +11,8 @@ import pika
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.support.until import PATIENCE_SECONDS
+
 Connect = Callable[[], pika.BlockingConnection]
 
 
@@ -46,7 +48,9 @@ def get_until(channel: BlockingChannel, queue: str, seconds: float = 10, **optio
 def take(channel: BlockingChannel, queue: str, count: int, **options: Any) -> list[Any]:
     """So many deliveries, unacknowledged unless `auto_ack`."""
     found: list[Any] = []
-    for method, properties, body in channel.consume(queue, inactivity_timeout=10, **options):
+    for method, properties, body in channel.consume(
+        queue, inactivity_timeout=PATIENCE_SECONDS, **options
+    ):
         assert method is not None, f"only {len(found)} of {count} came"
         found.append((method, properties, body))
         if len(found) == count:

@@ -47,11 +47,11 @@ from protocols.amqp091.wire.methods import (
     QueueBind,
     QueueDeclare,
 )
+from tests.support.until import PATIENCE_SECONDS
 
 SILENCE_SECONDS = 0.25  # without a frame, after which a server has said all it had to say
 SHORT_SILENCE_SECONDS = 0.05  # the same after a reply to what makes no queue send anything
 LONG_SILENCE_SECONDS = 1.0  # the same where the other server's words cannot tell what is missing
-PATIENCE_SECONDS = 20.0  # for what must come: a reply, or what the other server has said
 LAST_CHANNEL = 100  # of a connection; fences count down from it, scripts up from 1
 
 INVENTED = re.compile(r"amq\.(gen|ctag|rabbitmq\.reply-to\.)[-\w.+/=]*")
@@ -295,7 +295,7 @@ class Conversation:
 
     async def follow(self, step: Step) -> None:
         await self._peers[step.connection].take(step)
-        await asyncio.sleep(step.wait)
+        await asyncio.sleep(step.wait)  # a rule about time: expiry, delays, time-outs
         await self.silence(step.silence_seconds)
 
     async def silence(self, seconds: float) -> None:

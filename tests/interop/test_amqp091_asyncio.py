@@ -12,6 +12,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ async def test_a_queue_without_use_expires(channel: AbstractChannel) -> None:
             await channel.queue_declare(queue, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity:
             return
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.25)  # longer than the expiry: each look renews it
     raise AssertionError("it is still there")
 
 
@@ -145,7 +146,7 @@ async def test_a_robust_connection_of_aio_pika_works_through_a_restart(
             aio_pika.Message(b"before", delivery_mode=aio_pika.DeliveryMode.PERSISTENT), "robust"
         )
         await asyncio.to_thread(gateway.restart)
-        await asyncio.wait_for(connection.connected.wait(), 20)
+        await asyncio.wait_for(connection.connected.wait(), PATIENCE_SECONDS)
         await channel.ready()
         await channel.default_exchange.publish(
             aio_pika.Message(b"after", delivery_mode=aio_pika.DeliveryMode.PERSISTENT), "robust"

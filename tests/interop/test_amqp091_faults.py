@@ -20,6 +20,7 @@ import pytest
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS, turns
 
 PERSISTENT = aiormq.spec.Basic.Properties(delivery_mode=2)
 QUEUE = "history"
@@ -69,7 +70,7 @@ async def publish_until_cut(gateway: GatewayProcess, history: History, start: in
             tasks.add(asyncio.create_task(one(number)))
             number += 1
             if number % 50 == 0:
-                await asyncio.sleep(0)
+                await turns()  # the client reads its confirms
     finally:
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -105,7 +106,7 @@ async def run(gateway: GatewayProcess, fault: Callable[[], Awaitable[None]]) -> 
     publishing = asyncio.create_task(publish_until_cut(gateway, history, 0))
     await asyncio.wait_for(history.progress.wait(), 60)
     await fault()
-    await asyncio.wait_for(publishing, 60)
+    await asyncio.wait_for(publishing, PATIENCE_SECONDS)
     await channel.connection.close()
     return history
 
@@ -206,5 +207,5 @@ async def test_a_restart_says_goodbye_with_320(gateway: GatewayProcess) -> None:
 
     connection.closing.add_done_callback(on_closing)
     await asyncio.to_thread(gateway.terminate)
-    reason = await asyncio.wait_for(closed, 10)
+    reason = await asyncio.wait_for(closed, PATIENCE_SECONDS)
     assert "CONNECTION_FORCED" in str(reason)

@@ -14,6 +14,7 @@ from celery.signals import setup_logging
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 kombu: Any = importlib.import_module("kombu")  # as good as untyped
 
@@ -46,7 +47,7 @@ def test_a_producer_and_a_consumer_of_kombu_understand_each_other(
         declare=[queue],
     )
     with connection.Consumer(queue, callbacks=[process]):
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=PATIENCE_SECONDS)
     assert found == [{"name": "/tmp/lolcat1.avi", "size": 1301013}]
 
 
@@ -56,7 +57,7 @@ def test_a_simple_queue_of_kombu_is_first_in_first_out(connection: Any) -> None:
         queue.put({"number": number})
     assert queue.qsize() == 3
     for number in range(3):
-        message = queue.get(block=True, timeout=10)
+        message = queue.get(block=True, timeout=PATIENCE_SECONDS)
         assert message.payload == {"number": number}
         message.ack()
     queue.close()
@@ -101,8 +102,10 @@ def test_celery_runs_tasks_and_brings_back_results(shared_gateway: GatewayProces
 
     multiply, fail = app.task(name="multiply")(product), app.task(name="fail")(failure)
 
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
+    with start_worker(
+        app, pool="solo", perform_ping_check=False, shutdown_timeout=PATIENCE_SECONDS
+    ):
         results = [multiply.delay(number, 2) for number in range(20)]
-        assert [result.get(timeout=20) for result in results] == list(range(0, 40, 2))
+        assert [result.get(timeout=PATIENCE_SECONDS) for result in results] == list(range(0, 40, 2))
         with pytest.raises(ValueError, match="on purpose"):
-            fail.delay().get(timeout=20)
+            fail.delay().get(timeout=PATIENCE_SECONDS)

@@ -60,7 +60,7 @@ async def server(answer: Answer, delay_seconds: float = 0.0) -> AsyncIterator[in
                 known = OPENING.get(type(method))
                 said = [(found.channel, known)] if known else answer(found.channel, method)
                 if said and not known:
-                    await asyncio.sleep(delay_seconds)
+                    await asyncio.sleep(delay_seconds)  # this server is slow: that is the test
                 for channel, each in said:
                     writer.write(method_frame(channel, each))
         writer.close()

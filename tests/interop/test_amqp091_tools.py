@@ -23,7 +23,11 @@ def tool(
     name: str, url: str, *arguments: str, words: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [name, "--url", url, *arguments], input=words, capture_output=True, timeout=20, check=False
+        [name, "--url", url, *arguments],
+        input=words,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
     )
 
 
@@ -91,5 +95,5 @@ def test_a_command_line_reader_and_writer_meet_on_a_topic(shared_gateway: Gatewa
         tool(
             "amqp-publish", url, "--exchange", exchange, "--routing-key", f"{prefix}.a", words=b"hi"
         )
-    reader.join(20)
+    reader.join(SECONDS)
     assert outputs == [b"hi"]

@@ -12,6 +12,7 @@ import pytest
 from tests.interop.relay import Relay
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 pyamqp: Any = pytest.importorskip(
     "azure.servicebus._pyamqp", reason="azure-servicebus is not installed"
@@ -20,8 +21,6 @@ outcomes: Any = pytest.importorskip("azure.servicebus._pyamqp.outcomes")
 constants: Any = pytest.importorskip("azure.servicebus._pyamqp.constants")
 messages: Any = pytest.importorskip("azure.servicebus._pyamqp.message")
 authentication: Any = pytest.importorskip("azure.servicebus._pyamqp.authentication")
-
-SECONDS = 20.0
 
 
 def options() -> dict[str, Any]:
@@ -36,7 +35,7 @@ def message(body: bytes) -> Any:
 def send(port: int, queue: str, *bodies: bytes) -> None:
     with pyamqp.SendClient(f"127.0.0.1:{port}", f"queue://{queue}", **options()) as sender:
         for body in bodies:
-            sender.send_message(message(body), timeout=SECONDS)
+            sender.send_message(message(body), timeout=PATIENCE_SECONDS)
 
 
 class Receiver:
@@ -54,7 +53,7 @@ class Receiver:
         self.got.append((frame, found))
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < deadline, "it did not come"
             self.client._connection.listen(wait=0.05)
@@ -83,7 +82,7 @@ def receiving(port: int, queue: str, credit: int, **more: Any) -> Iterator[Recei
     client.open()
     transport = client._connection._transport
     try:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not client.client_ready():
             assert time.monotonic() < deadline, "the client does not get ready"
         receiver.link.flow(link_credit=credit)
@@ -137,7 +136,7 @@ def test_azure_waits_for_the_outcome_that_it_asked_for(
     with receiving(port, queue, 1, receive_settle_mode=second) as receiver:
         receiver.until(lambda: len(receiver.got) == 1)
         outcome = getattr(outcomes, name)()
-        receiver.settle(0, outcome, await_outcome=True, outcome_timeout=SECONDS)
+        receiver.settle(0, outcome, await_outcome=True, outcome_timeout=PATIENCE_SECONDS)
 
 
 def test_azure_gets_what_its_credit_allows_and_the_rest_by_draining(
@@ -180,7 +179,7 @@ def test_azure_has_a_thousand_links_on_one_connection(shared_gateway: GatewayPro
     send(port, queue, b"x")
     client = pyamqp.SendClient(f"127.0.0.1:{port}", f"/queues/{queue}", **options())
     with client:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not client.client_ready():
             assert time.monotonic() < deadline, "the client does not get ready"
         session, connection = client._session, client._connection
@@ -194,7 +193,7 @@ def test_azure_has_a_thousand_links_on_one_connection(shared_gateway: GatewayPro
             link.attach()
             if number % 100 == 99:
                 connection.listen(wait=False)
-        deadline = time.monotonic() + 3 * SECONDS
+        deadline = time.monotonic() + 3 * PATIENCE_SECONDS
         while not all(link.state.value == 3 for link in links):  # attached
             assert time.monotonic() < deadline, "some links are not attached"
             connection.listen(wait=0.05)
@@ -202,7 +201,7 @@ def test_azure_has_a_thousand_links_on_one_connection(shared_gateway: GatewayPro
             link.send_transfer(
                 message(b"x"),
                 on_send_complete=lambda reason, state: answers.append(state),
-                timeout=SECONDS,
+                timeout=PATIENCE_SECONDS,
             )
         while len(answers) < len(links):
             assert time.monotonic() < deadline, f"{len(answers)} answers"

@@ -24,6 +24,7 @@ from tests.support.amqp10_client import (
     symbol,
 )
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 # --- sending
 
@@ -286,7 +287,7 @@ def test_a_thousand_links_work_on_one_connection(connect: Connections) -> None:
         link.target.address = f"/queues/{queue}"
         link.open()
         links.append(link)
-    connection.wait(lambda: all(link.credit > 0 for link in links), timeout=30)
+    connection.wait(lambda: all(link.credit > 0 for link in links), timeout=PATIENCE_SECONDS)
     deliveries = [link.send(data(b"x")) for link in links]
-    connection.wait(lambda: all(each.remote_state for each in deliveries), timeout=30)
+    connection.wait(lambda: all(each.remote_state for each in deliveries), timeout=PATIENCE_SECONDS)
     assert {each.remote_state for each in deliveries} == {Delivery.ACCEPTED}

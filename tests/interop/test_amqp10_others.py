@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import time
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +16,11 @@ from paho.mqtt.properties import Properties as MqttProperties
 from tests.support.amqp10_client import Connections, Message, content, data, symbol
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 
 def get(channel: Any, queue: str) -> tuple[Any, bytes]:
-    for method, properties, body in channel.consume(queue, inactivity_timeout=10):
+    for method, properties, body in channel.consume(queue, inactivity_timeout=PATIENCE_SECONDS):
         assert method is not None, "nothing came"
         channel.basic_ack(method.delivery_tag)
         channel.cancel()
@@ -130,9 +131,10 @@ class MqttClient:
         self.subscribed = True
 
     def until(self, holds: Any) -> None:
-        deadline = datetime.datetime.now() + datetime.timedelta(seconds=15)
+        """Runs the client's loop, which has no thread of its own, until the condition holds."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds():
-            assert datetime.datetime.now() < deadline, "it did not come"
+            assert time.monotonic() < deadline, "it did not come"
             self.client.loop(0.05)
 
 

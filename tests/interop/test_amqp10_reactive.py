@@ -10,7 +10,6 @@ import pytest
 
 from tests.interop.relay import Relay
 from tests.support.amqp10_client import (
-    PATIENCE,
     Connections,
     Delivery,
     Message,
@@ -23,6 +22,7 @@ from tests.support.amqp10_client import (
 from tests.support.amqp10_reactor import Client, run
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 # --- transactions
 
@@ -486,7 +486,7 @@ def test_what_was_committed_but_not_answered_is_not_stored_again(
         relay.silence_when(b"\x00\x53\x15")  # from the first disposition on
         thread = threading.Thread(target=reactor.Container(client).run, daemon=True)
         thread.start()
-        assert client.on_flight.wait(PATIENCE)
+        assert client.on_flight.wait(PATIENCE_SECONDS)
         browser = connect().create_receiver(
             f"/queues/{queue}", credit=count, options=reactor.Copy()
         )
@@ -494,7 +494,7 @@ def test_what_was_committed_but_not_answered_is_not_stored_again(
             browser.receive()  # they are committed
         assert len(client.unsettled) == count
         relay.cut()
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "the client did not come to its end"
     assert (client.lives, client.unsettled) == (2, {})
     receiver = connect().create_receiver(f"/queues/{queue}", credit=2 * count)

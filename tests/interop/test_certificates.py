@@ -21,11 +21,11 @@ from tests import certificates
 from tests.support.amqp10_client import BlockingConnection, Message, proton, trusting
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 DEVICE = (certificates.CLIENT, certificates.CLIENT_KEY)  # CN device-7, who is a user
 STRANGER = (certificates.STRANGER, certificates.STRANGER_KEY)  # whom no authority has signed
 NOBODY = (certificates.NAMED, certificates.NAMED_KEY)  # signed, and no user
-PATIENCE = 15.0
 Pair = tuple[Path, Path]
 
 
@@ -111,7 +111,7 @@ def by_proton(gateway: GatewayProcess, pair: Pair | None) -> Iterator[Any]:
         domain.set_credentials(str(pair[0]), str(pair[1]), None)
     connection = BlockingConnection(
         f"amqps://localhost:{gateway.ports['amqp']}",
-        timeout=PATIENCE,
+        timeout=PATIENCE_SECONDS,
         ssl_domain=domain,
         allowed_mechs="EXTERNAL",
     )
@@ -128,7 +128,7 @@ def test_proton_is_who_its_certificate_says(secured_gateway: GatewayProcess) -> 
         sender.send(Message(body="mine", user_id=b"device-7"))
         with pytest.raises(proton.utils.SendException):
             sender.send(Message(body="forged", user_id=b"guest"))
-        message = connection.create_receiver(address).receive(PATIENCE)
+        message = connection.create_receiver(address).receive(PATIENCE_SECONDS)
         assert message.body == "mine"
         assert message.annotations["x-publisher-id"] == "device-7"
 
@@ -189,12 +189,12 @@ class Paho:
 
     async def is_in(self) -> int:
         """The reason code of CONNACK."""
-        return await asyncio.wait_for(self.connected, PATIENCE)
+        return await asyncio.wait_for(self.connected, PATIENCE_SECONDS)
 
     async def publish(self, topic: str) -> int:
         """The reason code of PUBACK."""
         info = self._client.publish(topic, b"x", qos=1)
-        return await asyncio.wait_for(self._answer(info.mid), PATIENCE)
+        return await asyncio.wait_for(self._answer(info.mid), PATIENCE_SECONDS)
 
     def close(self) -> None:
         self._client.disconnect()

@@ -17,7 +17,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
 from tests.support.operator import answer
 from tests.support.postgres import fetch_value
-from tests.support.until import wait_until
+from tests.support.until import PATIENCE_SECONDS, wait_until
 
 
 def shown(gateway: GatewayProcess, queue: str) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_a_receiver_of_amqp_10_is_shown_with_its_credit_and_filter(
     receiver = connection.create_receiver(
         f"/queues/{queue}", credit=5, name="link-1", options=reactor.Selector(selector)
     )
-    receiver.receive(timeout=20)
+    receiver.receive(timeout=PATIENCE_SECONDS)
     await_held(shared_gateway, queue, 2)
     (consumer,) = shown(shared_gateway, queue)
     assert (consumer["protocol"], consumer["tag"], consumer["client"]) == (

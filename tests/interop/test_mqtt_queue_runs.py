@@ -17,8 +17,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
-SECONDS = 30.0
 COUNT = 600
 
 
@@ -56,16 +56,16 @@ class Client:
     def subscribe(self, topic_filter: str) -> None:
         self.paho.subscribe(topic_filter, 1)
         with self._changed:
-            assert self._changed.wait_for(lambda: self._is_subscribed, SECONDS)
+            assert self._changed.wait_for(lambda: self._is_subscribed, PATIENCE_SECONDS)
 
     def has_answers(self, count: int) -> list[tuple[int, int]]:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.answered) >= count, SECONDS)
+            assert self._changed.wait_for(lambda: len(self.answered) >= count, PATIENCE_SECONDS)
         return self.answered
 
     def has_messages(self, count: int) -> list[paho.MQTTMessage]:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.received) >= count, SECONDS)
+            assert self._changed.wait_for(lambda: len(self.received) >= count, PATIENCE_SECONDS)
         return self.received
 
     def close(self) -> None:

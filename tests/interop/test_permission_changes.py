@@ -38,10 +38,9 @@ from tests.support.amqp10_client import (
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
 from tests.support.names import fresh
-from tests.support.until import until
+from tests.support.until import PATIENCE_SECONDS, until
 
 PASSWORD, HASH = "secret", hash_password("secret")
-SECONDS = 30.0
 Try = Callable[[], Awaitable[bool]]
 
 
@@ -180,7 +179,7 @@ async def amqp_10(gateway: GatewayProcess, clerk: Clerk) -> AsyncIterator[Try]:
 
 def _proton_connection(gateway: GatewayProcess, user: str) -> BlockingConnection:
     url = f"amqp://{user}:{PASSWORD}@127.0.0.1:{gateway.ports['amqp']}"
-    return BlockingConnection(url, timeout=SECONDS, allowed_mechs="PLAIN")
+    return BlockingConnection(url, timeout=PATIENCE_SECONDS, allowed_mechs="PLAIN")
 
 
 @pytest.mark.parametrize("publisher", [mqtt, amqp_091, amqp_10])
@@ -217,7 +216,7 @@ async def test_an_amqp_091_client_is_told_and_ended_when_its_user_may_not_be_the
     connection = await aiormq.connect(shared_gateway.amqp_url(clerk.name, PASSWORD))
     await act(clerk)
     with pytest.raises(aiormq.exceptions.AMQPError, match="may not use vhost"):
-        await asyncio.wait_for(connection.closing, SECONDS)
+        await asyncio.wait_for(connection.closing, PATIENCE_SECONDS)
 
 
 async def test_an_amqp_10_client_is_told_and_ended_when_its_user_is_removed(
@@ -228,7 +227,7 @@ async def test_an_amqp_10_client_is_told_and_ended_when_its_user_is_removed(
     receiver = await asyncio.to_thread(connection.create_receiver, f"topic://{clerk.name}")
     await clerk.remove()
     with pytest.raises((ConnectionClosed, LinkDetached), match="may not use vhost"):
-        await asyncio.to_thread(receiver.receive, SECONDS)
+        await asyncio.to_thread(receiver.receive, PATIENCE_SECONDS)
 
 
 # --- who may not read any more what it reads
@@ -254,14 +253,14 @@ async def test_an_amqp_091_consumer_is_cancelled_and_may_still_acknowledge(
         await channel.queue_declare(name, durable=True)
         await channel.basic_consume(name, got.put, consumer_tag=name)
     await channel.basic_publish(b"held", routing_key=lost)
-    held = await asyncio.wait_for(got.get(), SECONDS)
+    held = await asyncio.wait_for(got.get(), PATIENCE_SECONDS)
     await clerk.grant_read(all_but(lost))
-    assert await asyncio.wait_for(cancelled.get(), SECONDS) == lost
+    assert await asyncio.wait_for(cancelled.get(), PATIENCE_SECONDS) == lost
     assert held.delivery_tag is not None
     await channel.basic_ack(held.delivery_tag)
     await channel.basic_publish(b"stays", routing_key=lost)
     await channel.basic_publish(b"comes", routing_key=kept)
-    assert (await asyncio.wait_for(got.get(), SECONDS)).body == b"comes"
+    assert (await asyncio.wait_for(got.get(), PATIENCE_SECONDS)).body == b"comes"
     declared = await channel.queue_delete(lost)
     assert declared.message_count == 1
     await channel.queue_delete(kept)
@@ -285,7 +284,7 @@ async def test_an_amqp_10_receiver_is_detached(
     receiver = await asyncio.to_thread(open_receiver)
     await clerk.grant_read(all_but(clerk.name, "amq.topic"))
     with pytest.raises(LinkDetached, match=r"amqp:unauthorized-access.* has no read access"):
-        await asyncio.to_thread(receiver.receive, SECONDS)
+        await asyncio.to_thread(receiver.receive, PATIENCE_SECONDS)
     await asyncio.to_thread(connection.close)
 
 

@@ -31,8 +31,8 @@ from tests.support.amqp10_client import (
 )
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
-SECONDS = 15.0
 GUEST = ("guest", "guest")
 LODGER = (TENANT, PASSWORD)
 Login = tuple[str, str]
@@ -116,7 +116,7 @@ def connected(gateway: GatewayProcess, login: Login, hostname: str | None) -> It
     options = {} if hostname is None else {"virtual_host": hostname}
     connection = BlockingConnection(
         f"amqps://localhost:{gateway.ports['amqp']}",
-        timeout=SECONDS,
+        timeout=PATIENCE_SECONDS,
         ssl_domain=domain,
         allowed_mechs="PLAIN",
         user=login[0],
@@ -140,7 +140,7 @@ def test_queues_and_topics_of_one_name_are_two_in_amqp_10(secured_gateway: Gatew
             for side, body in ((theirs, "theirs"), (ours, "ours")):
                 side.create_sender(address).send(Message(body=body))
             for inbox, body in zip(inboxes, ("theirs", "ours"), strict=True):
-                message = inbox.receive(SECONDS)
+                message = inbox.receive(PATIENCE_SECONDS)
                 assert message.body == body
                 inbox.accept()
                 assert nothing_comes(inbox)
@@ -189,13 +189,13 @@ class Device:
     async def subscribe(self, topic_filter: str) -> None:
         self._subscribed.clear()
         self._gmqtt.subscribe(topic_filter, qos=1)
-        await asyncio.wait_for(self._subscribed.wait(), SECONDS)
+        await asyncio.wait_for(self._subscribed.wait(), PATIENCE_SECONDS)
 
     def publish(self, topic: str, payload: str, *, retain: bool = False) -> None:
         self._gmqtt.publish(topic, payload, qos=1, retain=retain)
 
     async def message(self) -> bytes:
-        return await asyncio.wait_for(self.messages.get(), SECONDS)
+        return await asyncio.wait_for(self.messages.get(), PATIENCE_SECONDS)
 
     async def retained(self, topic: str) -> bytes:
         """Asked for until it is there: subscribers hear a message before it is committed."""
@@ -258,7 +258,7 @@ async def test_a_vhost_that_is_not_the_users_is_refused_in_mqtt(
     stranger = Device(fresh("device"), username, password)
     with pytest.raises(gmqtt.mqtt.handler.MQTTConnectError):
         await stranger.connect(secured_gateway, MQTTv50)
-    await asyncio.wait_for(stranger.ended.wait(), SECONDS)  # its socket is closed by then
+    await asyncio.wait_for(stranger.ended.wait(), PATIENCE_SECONDS)  # its socket is closed by then
 
 
 # --- all together

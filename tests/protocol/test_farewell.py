@@ -33,16 +33,15 @@ from tests import certificates
 from tests.support.amqp10_wire import Wire
 from tests.support.fake_transport import Transport as FakeTransport
 from tests.support.gateway_process import GatewayProcess
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 
 FLOOD = 1 << 20  # more than one read takes, less than the sockets' buffers hold
-SECONDS = 20.0
 
 
 class Host(asyncio.Protocol):
     """Parts as soon as it has heard anything."""
 
-    def __init__(self, patience: float = SECONDS, *, is_stranger: bool = False) -> None:
+    def __init__(self, patience: float = PATIENCE_SECONDS, *, is_stranger: bool = False) -> None:
         self._patience = patience
         self._is_stranger = is_stranger
         self.ends: list[Exception | None] = []
@@ -78,9 +77,9 @@ async def test_a_peer_that_is_still_sending_hears_the_last_words(is_secured: boo
     trusted = ssl.create_default_context(cafile=certificates.AUTHORITY) if is_secured else None
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=trusted)
     writer.write(b"x" * FLOOD)
-    assert await asyncio.wait_for(reader.read(), SECONDS) == b"goodbye"
+    assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b"goodbye"
     writer.close()
-    await asyncio.wait_for(host.is_over.wait(), SECONDS)
+    await asyncio.wait_for(host.is_over.wait(), PATIENCE_SECONDS)
     assert host.ends == [None]
     server.close()
 
@@ -93,8 +92,8 @@ async def test_a_peer_that_talks_for_ever_is_cut_off() -> None:
         while not host.is_over.is_set():
             writer.write(b"x" * 1024)
             await writer.drain()
-            await asyncio.sleep(0)
-    await asyncio.wait_for(host.is_over.wait(), SECONDS)
+            await turns()  # the host reads in the same loop
+    await asyncio.wait_for(host.is_over.wait(), PATIENCE_SECONDS)
     writer.close()
     server.close()
 
@@ -109,10 +108,10 @@ async def test_a_client_may_write_all_that_it_has_before_it_reads(is_secured: bo
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=trusted)
     for _ in range(2 * FAST_BYTES // FLOOD):
         writer.write(bytes(FLOOD))
-        await asyncio.wait_for(writer.drain(), SECONDS)
-    assert await asyncio.wait_for(reader.read(), SECONDS) == b"goodbye"
+        await asyncio.wait_for(writer.drain(), PATIENCE_SECONDS)
+    assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b"goodbye"
     writer.close()
-    await asyncio.wait_for(host.is_over.wait(), SECONDS)
+    await asyncio.wait_for(host.is_over.wait(), PATIENCE_SECONDS)
     assert host.ends == [None]
     server.close()
 
@@ -127,7 +126,7 @@ async def test_a_stranger_that_sends_on_is_cut_off_long_before_its_time_is_over(
             writer.write(bytes(65_536))
             sent += 65_536
             await writer.drain()
-            await asyncio.sleep(0)
+            await turns()  # the host reads in the same loop
     assert sent > STRANGER_BYTES
     writer.close()
     server.close()
@@ -155,7 +154,7 @@ async def test_discarding_gives_way_to_others_after_every_chunk() -> None:
 
 def connected(port: int) -> socket.socket:
     """With room for the whole flood: what is sent is on its way before anything is answered."""
-    made = socket.create_connection(("127.0.0.1", port), SECONDS)
+    made = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * FLOOD)
     return made
 

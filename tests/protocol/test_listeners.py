@@ -17,7 +17,7 @@ from gateway.config.keys import ConfigError, Listener, Tls
 from gateway.listeners import announcement, open_listener
 from gateway.tls_handshakes import TlsCounters
 from tests import certificates
-from tests.support.until import until
+from tests.support.until import PATIENCE_SECONDS, until
 
 
 class Greeting(asyncio.Protocol):
@@ -107,7 +107,7 @@ async def stranger(port: int) -> None:
     def greet() -> None:
         known = ssl.create_default_context()
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as raw,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
             known.wrap_socket(raw, server_hostname="localhost")

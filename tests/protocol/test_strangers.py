@@ -22,8 +22,7 @@ from gateway.management import http_connection
 from gateway.management.http_connection import HttpConnection
 from gateway.tls_handshakes import TlsCounters
 from tests import certificates
-
-SECONDS = 30.0
+from tests.support.until import PATIENCE_SECONDS
 
 
 class Kept(asyncio.Protocol):
@@ -38,7 +37,7 @@ class Kept(asyncio.Protocol):
 
 async def said_to(reader: asyncio.StreamReader) -> bytes:
     """All that a peer hears until its connection ends."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             return await reader.read()
         except ConnectionError:
@@ -312,7 +311,7 @@ async def test_an_http_answer_that_nobody_reads_ends_its_connection(
             deaf.setblocking(False)
             await loop.sock_connect(deaf, ("127.0.0.1", port))
             await loop.sock_sendall(deaf, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await cut.wait()
     assert counters.handshake_timeouts == 1
 

@@ -23,7 +23,7 @@ from queue_core.store.pooler_check import NoSession
 from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
 from tests.support.managers import House, Told
 from tests.support.pooler import PROGRAM, running_pooler
-from tests.support.until import until_true
+from tests.support.until import PATIENCE_SECONDS, until_true
 
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 TAKEN = "UPDATE howdah.gateway SET epoch = epoch + 1, node = 'other (pid 7)', started_at = now()"
@@ -46,7 +46,7 @@ async def test_what_is_on_its_way_when_another_gateway_has_taken_over_is_not_com
     await db.execute(TAKEN)  # by whatever way: this gateway still has its session and its lock
     told = Told()
     house.put("q", b"after", told=told)
-    error = await asyncio.wait_for(lost, 20)
+    error = await asyncio.wait_for(lost, PATIENCE_SECONDS)
     assert isinstance(error, OwnershipLost)
     assert "another gateway" in str(error)
     assert told.committed == []
@@ -83,7 +83,7 @@ async def test_each_way_of_writing_messages_looks_at_the_fence(
     await db.execute(TAKEN)
     for message in WAYS[way]:
         house.vhost.publish(message)
-    await asyncio.wait_for(lost, 20)
+    await asyncio.wait_for(lost, PATIENCE_SECONDS)
     assert await db.fetchval("SELECT count(*) FROM howdah.message") == before
 
 
@@ -101,7 +101,7 @@ async def test_settlements_and_definitions_look_at_the_fence(
     rows = "SELECT count(*) FROM howdah.settlement"
     before = await db.fetchval(rows)
     await house.consume("q", ACCEPTED)
-    await asyncio.wait_for(lost, 20)
+    await asyncio.wait_for(lost, PATIENCE_SECONDS)
     assert await db.fetchval(rows) == before
 
 
@@ -129,7 +129,7 @@ async def test_what_waits_while_another_gateway_takes_over_is_not_committed_at_a
         await waits_for_a_lock(db)
         await db.execute(TAKEN)
     if declared is None:
-        assert isinstance(await asyncio.wait_for(lost, 20), OwnershipLost)
+        assert isinstance(await asyncio.wait_for(lost, PATIENCE_SECONDS), OwnershipLost)
     else:
         with pytest.raises(CoreError, match="another gateway has taken over"):
             await declared

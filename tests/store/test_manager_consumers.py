@@ -16,7 +16,7 @@ from queue_core.outcomes import (
 )
 from tests.support.inbox import Inbox
 from tests.support.managers import KINDS, House, bodies, declare
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 
 
 async def test_a_consumer_gets_no_more_than_its_credit(house: House) -> None:
@@ -169,7 +169,7 @@ async def test_draining_ends_when_nothing_is_left(house: House) -> None:
     inbox, consumer = await house.consume("q", ACCEPTED, credit=5, replenish=False)
     drained = asyncio.Event()
     consumer.drain(drained.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await drained.wait()
     assert inbox.bodies == [b"1"]
 

@@ -68,7 +68,7 @@ async def test_messages_from_sql_enter_exactly_once_over_a_crash(
         async with db.transaction():
             for i in range(200):
                 await publish(db, "q", f"{round_number}:{i}")
-        await asyncio.sleep(0.005 * round_number)
+        await asyncio.sleep(0.005 * round_number)  # a crash comes at any moment
         await house.crash_and_reopen()
     await drained(db)
     expected = [f"{r}:{i}".encode() for r in range(4) for i in range(200)]

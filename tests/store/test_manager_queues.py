@@ -20,7 +20,7 @@ from queue_core.outcomes import (
 )
 from queue_core.queues.deduplication import Window
 from tests.support.managers import KINDS, House, Told, bodies, declare
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 
 
 def letter(body: bytes, **values: object) -> Message:
@@ -506,7 +506,7 @@ async def test_a_manager_closes_while_something_becomes_due(house: House) -> Non
     house.manager.agenda.at(house.clock() + 50, lambda: None)
     await turns()  # the agenda waits for its first appointment
     house.manager.agenda.at(house.clock() + 40, lambda: None)
-    await asyncio.wait_for(house.close(), 5)
+    await asyncio.wait_for(house.close(), PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

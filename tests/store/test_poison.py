@@ -34,7 +34,7 @@ from tests.store.odd_values import arguments, floats, integers, messages, texts,
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.inbox import Inbox
 from tests.support.managers import House, Told
-from tests.support.until import until_true
+from tests.support.until import PATIENCE_SECONDS, until_true
 
 QUEUES = ("plain", "ranked", "once", "short", "log")  # that odd messages go to
 WORLD = "howdah.publish($1, $2::bytea, headers => $3::jsonb, priority => $4)"
@@ -99,7 +99,7 @@ class Run:
 
     async def _try(self, act: Act) -> None:
         with suppress(CoreError):  # refused, in words
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await act(self)
 
     async def _contents(self) -> dict[str, list[tuple[object, ...]]]:

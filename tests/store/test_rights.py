@@ -17,7 +17,7 @@ from queue_core.store.tables.rights_changes import Confirmation, confirmed
 from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
 from tests.support.managers import House
-from tests.support.until import until_true
+from tests.support.until import PATIENCE_SECONDS, until_true
 
 TOPIC = Resource("topic", "/", "amq.topic", "plant.7")
 ADA = Identity("ada")
@@ -93,7 +93,9 @@ async def test_a_dbas_change_is_heard_of_at_its_commit(
     house.manager.auth.let_in(guest, ADA, "/")
     await db.execute(statement)
     waits = [asyncio.ensure_future(each.wait()) for each in (guest.expelled, guest.reviewed)]
-    done, left = await asyncio.wait(waits, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    done, left = await asyncio.wait(
+        waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+    )
     for each in left:
         each.cancel()
     assert done

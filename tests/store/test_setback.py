@@ -23,7 +23,7 @@ from queue_core.store.ownership import Setback
 from queue_core.store.write.fence import fenced
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House, bodies
-from tests.support.until import until_true
+from tests.support.until import PATIENCE_SECONDS, until_true
 
 NEWEST_MARK = "SELECT coalesce(max(number), 0) FROM howdah.commit_mark"
 GATEWAYS = """
@@ -56,7 +56,7 @@ async def noticed(house: House, db: asyncpg.Connection, mark: int, *statements: 
         for statement in statements:
             await db.execute(statement)
         await db.execute("DELETE FROM howdah.commit_mark WHERE number > $1", mark)
-    error = await asyncio.wait_for(lost, 20)
+    error = await asyncio.wait_for(lost, PATIENCE_SECONDS)
     assert isinstance(error, Setback), error
     return str(error)
 

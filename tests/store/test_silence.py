@@ -11,7 +11,7 @@ import pytest
 from queue_core.store import database
 from queue_core.store.database import Database
 from tests.support.managers import House
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 
 SILENCE = "the database has not answered"
 
@@ -43,7 +43,7 @@ async def test_a_look_that_waits_for_a_lock_is_no_silence_of_the_database(
     async with db.transaction():
         await db.execute("LOCK TABLE howdah.outbox IN ACCESS EXCLUSIVE MODE")
         monkeypatch.setattr(database, "ANSWER_SECONDS", 1.0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(2 if are_answered else 1):
                 assert await questions.asked.get() is are_answered
         await turns()  # what follows from the answer does so in this turn

@@ -118,7 +118,7 @@ async def test_a_message_in_a_long_transaction_expires_by_the_clock_not_by_its_s
     db: asyncpg.Connection,
 ) -> None:
     async with db.transaction():
-        await db.execute("SELECT pg_sleep(0.05)")
+        await db.execute("SELECT pg_sleep(0.05)")  # a rule about time
         row = await _published(db, "publish('orders', 'x', expires_in => '0.04 s')")
         assert row["expires_at"] > await db.fetchval("SELECT now() + interval '0.05 s'")
 

@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 proton: Any = import_module("proton")
 reactor: Any = import_module("proton.reactor")
 utils: Any = import_module("proton.utils")
 
-PATIENCE = 15.0
 Delivery, Message, Described = proton.Delivery, proton.Message, proton.Described
 Timeout, symbol, ulong = proton.Timeout, proton.symbol, proton.ulong
 LinkDetached, SendException = utils.LinkDetached, utils.SendException
@@ -52,7 +52,7 @@ class Connections:
         options.setdefault("allowed_mechs", "PLAIN")
         port = self._gateway.ports["amqp"]
         url = f"amqp://{login}@127.0.0.1:{port}"
-        self._made.append(BlockingConnection(url, timeout=PATIENCE, **options))
+        self._made.append(BlockingConnection(url, timeout=PATIENCE_SECONDS, **options))
         return self._made[-1]
 
     def named(self, container: str, login: str = "guest:guest") -> Any:

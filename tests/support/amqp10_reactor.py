@@ -6,8 +6,9 @@ import threading
 from importlib import import_module
 from typing import Any
 
-from tests.support.amqp10_client import PATIENCE, reactor
+from tests.support.amqp10_client import reactor
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 handlers: Any = import_module("proton.handlers")
 
@@ -17,7 +18,7 @@ def run(handler: Any) -> None:
     container = reactor.Container(handler)
     thread = threading.Thread(target=container.run, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive(), "the client did not come to its end"
     if getattr(handler, "failure", None):
         raise AssertionError(handler.failure)

@@ -9,11 +9,11 @@ from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, decode, encode
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER = 0x10, 0x11, 0x12, 0x13, 0x14
 DISPOSITION, DETACH, END, CLOSE = 0x15, 0x16, 0x17, 0x18
 SOURCE, TARGET = 0x28, 0x29
-SECONDS = 10.0
 
 
 def frame(channel: int, code: int, fields: list[object], payload: bytes = b"") -> bytes:
@@ -25,7 +25,9 @@ class Wire:
     """One connection, logged in."""
 
     def __init__(self, gateway: GatewayProcess, *, logs_in: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", gateway.ports["amqp"]), SECONDS)
+        self.socket = socket.create_connection(
+            ("127.0.0.1", gateway.ports["amqp"]), PATIENCE_SECONDS
+        )
         self._input = b""
         if logs_in:
             self.send(HEADER + sasl_frame(0x41, [Symbol("PLAIN"), b"\0guest\0guest"]))

@@ -30,8 +30,8 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
-PATIENCE = 10.0
 LIMIT = 64 * 1024 * 1024
 P = TypeVar("P", bound=Packet)
 
@@ -110,7 +110,7 @@ class RawClient:
 
     # --- hearing
 
-    async def receive(self, seconds: float = PATIENCE) -> Packet:
+    async def receive(self, seconds: float = PATIENCE_SECONDS) -> Packet:
         if self._aside:
             return self._aside.pop(0)
         return await asyncio.wait_for(self._receive(), seconds)
@@ -161,7 +161,7 @@ class RawClient:
         packet = await self.receive()
         return isinstance(packet, PingResp)
 
-    async def is_closed(self, seconds: float = PATIENCE) -> bool:
+    async def is_closed(self, seconds: float = PATIENCE_SECONDS) -> bool:
         """The gateway ends the connection, and says nothing more."""
         try:
             packet = await self.receive(seconds)

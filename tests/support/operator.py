@@ -10,6 +10,7 @@ import urllib.request
 from email.message import Message
 
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 Answer = tuple[int, str, Message]
 Done = subprocess.CompletedProcess[str]
@@ -36,7 +37,7 @@ def get(gateway: GatewayProcess, path: str, login: str | None = None) -> Answer:
     if login is not None:
         request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode(), answer.headers
     except urllib.error.HTTPError as error:
         with error:

@@ -14,7 +14,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.matrix.letters import (
     ALL,
-    PATIENCE,
     PREFETCH,
     Actor,
     Kind,
@@ -25,6 +24,7 @@ from tests.interop.matrix.letters import (
     told,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 
 class Amqp091(Actor):
@@ -81,7 +81,7 @@ class Amqp091(Actor):
         self.came.append((method, properties, body))
 
     def next(self) -> tuple[Any, Any, bytes]:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.came:
             assert time.monotonic() < deadline, "nothing came"
             self.connection.process_data_events(0.2)

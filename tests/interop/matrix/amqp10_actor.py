@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from tests.interop.matrix.letters import (
     ALL,
-    PATIENCE,
     PREFETCH,
     Actor,
     Kind,
@@ -29,6 +28,7 @@ from tests.support.amqp10_client import (
     symbol,
 )
 from tests.support.gateway_process import GatewayProcess
+from tests.support.until import PATIENCE_SECONDS
 
 FIRST = {symbol("rabbitmq:stream-offset-spec"): "first"}
 QUEUE = re.compile(r"^(/queues/|\$queue/)")  # two ways to address one
@@ -53,7 +53,7 @@ class Amqp10(Actor):
     def __init__(self, gateway: GatewayProcess, credit: int = PREFETCH) -> None:
         super().__init__(gateway, credit)
         url = f"amqp://guest:guest@127.0.0.1:{gateway.ports['amqp']}"
-        self.connection = BlockingConnection(url, timeout=PATIENCE, allowed_mechs="PLAIN")
+        self.connection = BlockingConnection(url, timeout=PATIENCE_SECONDS, allowed_mechs="PLAIN")
         self._senders: dict[str, Any] = {}
         self.receiver: Any = None
 
@@ -90,7 +90,7 @@ class Amqp10(Actor):
         self.settled()  # so that the credit, too, has gone out
 
     def receive(self) -> Received:
-        message = self.receiver.receive(timeout=PATIENCE)
+        message = self.receiver.receive(timeout=PATIENCE_SECONDS)
         token = self.receiver.fetcher.unsettled[-1]
         said = message.annotations or {}
         deaths = said.get(symbol("x-opt-deaths")) or [{}]
@@ -125,7 +125,7 @@ class Amqp10(Actor):
 
     def stop(self) -> None:
         self.receiver.link.drain(0)
-        self.connection.wait(lambda: self.receiver.link.credit == 0, timeout=PATIENCE)
+        self.connection.wait(lambda: self.receiver.link.credit == 0, timeout=PATIENCE_SECONDS)
 
     def settled(self) -> None:
         """A link is made behind them."""

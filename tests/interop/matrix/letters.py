@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from tests.support.gateway_process import GatewayProcess
 
-PATIENCE: Final = 30.0  # seconds for what must come
 PREFETCH: Final = 20
 
 

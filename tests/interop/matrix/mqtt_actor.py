@@ -17,7 +17,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.interop.matrix.letters import (
     ALL,
-    PATIENCE,
     PREFETCH,
     Actor,
     Kind,
@@ -29,6 +28,7 @@ from tests.interop.matrix.letters import (
 )
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 NAMED = {  # fields that travel as user properties
     "content_encoding": "content-encoding",
@@ -73,7 +73,7 @@ class MqttActor(Actor):
         self.client.on_connect = lambda *_: connected.set()
         self.client.connect("127.0.0.1", gateway.ports["mqtt"], **self._session())
         self.client.loop_start()
-        assert connected.wait(PATIENCE)
+        assert connected.wait(PATIENCE_SECONDS)
 
     def _session(self) -> dict[str, Any]:
         return {}
@@ -87,7 +87,7 @@ class MqttActor(Actor):
 
     def send(self, topic: str, body: bytes, properties: Any) -> None:
         sent = self.client.publish(topic, body, 1, properties=properties)
-        sent.wait_for_publish(PATIENCE)
+        sent.wait_for_publish(PATIENCE_SECONDS)
         assert sent.is_published()
         assert sent.mid not in self._refused, self._refused[sent.mid]
 
@@ -102,11 +102,11 @@ class MqttActor(Actor):
         self._check_granted()
 
     def _check_granted(self) -> None:
-        codes = self._granted.get(timeout=PATIENCE)
+        codes = self._granted.get(timeout=PATIENCE_SECONDS)
         assert not any(code.is_failure for code in codes), codes
 
     def next(self) -> paho.MQTTMessage:
-        return self._came.get(timeout=PATIENCE)
+        return self._came.get(timeout=PATIENCE_SECONDS)
 
     def receive(self) -> Received:
         message = self.next()

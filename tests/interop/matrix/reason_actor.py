@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import gmqtt
 
-from tests.interop.matrix.letters import PATIENCE, PREFETCH, Actor, Letter, Place, Received, Verdict
+from tests.interop.matrix.letters import PREFETCH, Actor, Letter, Place, Received, Verdict
 from tests.interop.matrix.mqtt_actor import address
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 T = TypeVar("T")
 REASONS = {Verdict.ACCEPT: 0x00, Verdict.RELEASE: 0x83, Verdict.REJECT: 0x99}
@@ -40,7 +41,7 @@ class Mqtt5Reasons(Actor):
         self._client = self._run(self._connect())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     async def _connect(self) -> Any:
         client = gmqtt.Client(
@@ -62,10 +63,10 @@ class Mqtt5Reasons(Actor):
 
     def consume(self, place: Place) -> None:
         self._loop.call_soon_threadsafe(self._client.subscribe, address(place), 1)
-        assert self._subscribed.wait(PATIENCE)
+        assert self._subscribed.wait(PATIENCE_SECONDS)
 
     def receive(self) -> Received:
-        came = self._came.get(timeout=PATIENCE)
+        came = self._came.get(timeout=PATIENCE_SECONDS)
         facts = dict(came.said.get("user_property", ()))
         return Received(
             Letter(came.body), bool(came.said["dup"]), int(facts["delivery-count"]), came.reason
@@ -84,7 +85,7 @@ class Mqtt5Reasons(Actor):
             self._run(asyncio.sleep(0))
         self._subscribed.clear()
         self._loop.call_soon_threadsafe(self._client.subscribe, fresh("matrix/barrier"), 1)
-        assert self._subscribed.wait(PATIENCE)
+        assert self._subscribed.wait(PATIENCE_SECONDS)
 
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._client._connection._transport.abort)

@@ -10,10 +10,11 @@ import pytest
 
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
-from tests.interop.matrix.letters import PATIENCE, Actor, Cast, Kind, Letter, Place, Verdict
+from tests.interop.matrix.letters import Actor, Cast, Kind, Letter, Place, Verdict
 from tests.interop.matrix.mqtt_actor import Mqtt5, Mqtt311
 from tests.interop.matrix.sql_actor import Sql
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 Bind = Callable[[Cast, str, str], None]
 PUBLISHERS: dict[str, type[Actor]] = {
@@ -114,7 +115,7 @@ def test_the_acknowledgement_waits_for_the_commit_of_the_captured_copy(
         assert not published.done()
     finally:
         locker.execute("COMMIT")
-    published.result(PATIENCE)
+    published.result(PATIENCE_SECONDS)
     consumer = cast(Amqp10)
     consumer.consume(queue)
     assert consumer.receive().letter.body == b"21.5"

@@ -15,10 +15,11 @@ from paho.mqtt.packettypes import PacketTypes
 
 from tests.interop.matrix.amqp091_actor import Amqp091
 from tests.interop.matrix.amqp10_actor import Amqp10
-from tests.interop.matrix.letters import PATIENCE, Actor, Cast, Kind, Place
+from tests.interop.matrix.letters import Actor, Cast, Kind, Place
 from tests.interop.matrix.mqtt_actor import Mqtt5, Properties
 from tests.support.amqp10_client import Message
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 A = TypeVar("A", bound=Actor)
 
@@ -144,7 +145,7 @@ class Amqp10Requester(Requester[Amqp10]):
         self.actor.send(f"/queues/{queue}", message)
 
     def answer(self) -> tuple[bytes, str]:
-        message = self.receiver.receive(timeout=PATIENCE)
+        message = self.receiver.receive(timeout=PATIENCE_SECONDS)
         self.receiver.accept()
         correlation = _bytes(message.correlation_id)
         if isinstance(correlation, bytes):
@@ -170,7 +171,7 @@ class Amqp10Worker(Worker[Amqp10]):
     def serve_one(self, queue: str) -> None:
         connection = self.actor.connection
         receiver = connection.create_receiver(f"/queues/{queue}", credit=1)
-        request = receiver.receive(timeout=PATIENCE)
+        request = receiver.receive(timeout=PATIENCE_SECONDS)
         back = Message(body=bytes(request.body).upper(), inferred=True)
         back.address, back.correlation_id = request.reply_to, _bytes(request.correlation_id)
         connection.create_sender(None).send(back)  # the anonymous relay; released would raise

@@ -15,9 +15,10 @@ from gmqtt.storage import PersistentStorage
 from protocols.mqtt.wire.codec import decode
 from protocols.mqtt.wire.packets import Disconnect, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
+from tests.interop.mqtt.plans import Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 NAMES: Final = {
     "payload_format": "payload_format_id",
@@ -141,10 +142,10 @@ class GmqttSeat:
         self._unsubscribed.put_nowait(Answer(reasons[0] if reasons else 0))
 
     def message(self) -> Message:
-        return self._messages.get(timeout=SECONDS)
+        return self._messages.get(timeout=PATIENCE_SECONDS)
 
     def ended(self) -> Answer:
-        return self._ends.get(timeout=SECONDS)
+        return self._ends.get(timeout=PATIENCE_SECONDS)
 
     async def publish(self, messages: tuple[Publish, ...]) -> None:
         for each in messages:
@@ -176,7 +177,9 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, SECONDS), self._loop)
+        future = asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(work, PATIENCE_SECONDS), self._loop
+        )
         return future.result()
 
     def close(self) -> None:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from protocols.mqtt.wire.packets import Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
+from tests.interop.mqtt.plans import Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
+from tests.support.until import PATIENCE_SECONDS
 
 NAMES: Final = {
     "payload_format": "payload-format-indicator",
@@ -28,7 +29,7 @@ NAMES: Final = {
     "user": "user-property",
 }
 VERSIONS: Final = {Version.V31: "mqttv31", Version.V311: "mqttv311", Version.V5: "mqttv5"}
-PATIENCE: Final = 3.0  # seconds for it to leave
+LEAVING_SECONDS: Final = 3.0  # for mosquitto_sub to end by itself, before it is killed
 MARK: Final = "message|"
 # What -F can show of a message, and the field that it is.
 SHOWN: Final = {
@@ -137,7 +138,7 @@ class MosquittoSeat:
     def _await(self, pattern: str) -> re.Match[str]:
         """The next line of its diary that says this."""
         passed = []
-        while line := self._diary.get(timeout=SECONDS):
+        while line := self._diary.get(timeout=PATIENCE_SECONDS):
             named = DIARY.match(line)
             if named is not None and named[1] != "(null)":
                 self.heard.connack["assigned_client_id"] = named[1]
@@ -148,7 +149,7 @@ class MosquittoSeat:
         raise AssertionError(f"mosquitto_sub ended without '{pattern}': {passed}")
 
     def message(self) -> Message:
-        return self._messages.get(timeout=SECONDS)
+        return self._messages.get(timeout=PATIENCE_SECONDS)
 
     def ended(self) -> Answer:
         return Answer(int(self._await(r"[Rr]eceived DISCONNECT \((\d+)\)")[1]))
@@ -158,7 +159,7 @@ class MosquittoSeat:
         handler takes locks that it may have, and then it stands still."""
         self._process.terminate()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(LEAVING_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._finish()
@@ -168,8 +169,8 @@ class MosquittoSeat:
         self._finish()
 
     def _finish(self) -> None:
-        self._process.wait(SECONDS)
-        self._reader.join(SECONDS)
+        self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
 
 
 def _message(line: str) -> Message:
@@ -237,7 +238,7 @@ def output_of(port: int, plan: Plan, message: Publish) -> str:
         [installed("mosquitto_pub"), *options],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     return done.stdout + done.stderr

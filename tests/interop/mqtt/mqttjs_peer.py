@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from protocols.mqtt.wire.packets import Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
+from tests.interop.mqtt.plans import Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
 from tests.interop.node_clients import SOURCES, installed
 from tests.support.scram_client import ScramClient
+from tests.support.until import PATIENCE_SECONDS
 
 SCRIPT: Final = "mqtt_peer.js"
 NAMES: Final = {
@@ -129,15 +130,15 @@ class Node:
         line = json.dumps({"id": number, "op": operation, "seat": seat, **words})
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        answer = waiting.get(timeout=SECONDS)
+        answer = waiting.get(timeout=PATIENCE_SECONDS)
         assert "error" not in answer, answer["error"]
         return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(SECONDS)
-        self._reader.join(SECONDS)
+        self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
 
 
 class MqttJsSeat:

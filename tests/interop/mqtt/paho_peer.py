@@ -12,8 +12,9 @@ from paho.mqtt.properties import Properties
 
 from protocols.mqtt.wire.packets import Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Heard, Message, Plan, Refused
+from tests.interop.mqtt.plans import Answer, Facts, Heard, Message, Plan, Refused
 from tests.interop.mqtt.wire import fields_of
+from tests.support.until import PATIENCE_SECONDS
 
 NAMES: Final = {
     "payload_format": "PayloadFormatIndicator",
@@ -120,7 +121,7 @@ class PahoSeat:
             options["properties"] = written(plan.connect, PacketTypes.CONNECT)
         self._client.connect("127.0.0.1", port, plan.keep_alive, **options)
         self._client.loop_start()
-        self.heard.is_resumed, answer = self._connected.get(timeout=SECONDS)
+        self.heard.is_resumed, answer = self._connected.get(timeout=PATIENCE_SECONDS)
         self.heard.connack = answer.properties
         if answer.reason:
             self._client.loop_stop()
@@ -131,11 +132,11 @@ class PahoSeat:
                 plan.qos,
                 properties=written(plan.subscribe, PacketTypes.SUBSCRIBE) if self._is_5 else None,
             )
-            self.heard.suback = self._subscribed.get(timeout=SECONDS)
+            self.heard.suback = self._subscribed.get(timeout=PATIENCE_SECONDS)
         if plan.unsubscribe_from:
             said = written(plan.unsubscribe, PacketTypes.UNSUBSCRIBE) if self._is_5 else None
             self._client.unsubscribe(plan.unsubscribe_from, properties=said)
-            self.heard.unsuback = self._unsubscribed.get(timeout=SECONDS)
+            self.heard.unsuback = self._unsubscribed.get(timeout=PATIENCE_SECONDS)
 
     def _on_message(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
         self._messages.put(
@@ -149,17 +150,17 @@ class PahoSeat:
         )
 
     def message(self) -> Message:
-        return self._messages.get(timeout=SECONDS)
+        return self._messages.get(timeout=PATIENCE_SECONDS)
 
     def ended(self) -> Answer:
-        return self._ends.get(timeout=SECONDS)
+        return self._ends.get(timeout=PATIENCE_SECONDS)
 
     def publish(self, message: Publish) -> Answer:
         said = written(message.properties, PacketTypes.PUBLISH) if self._is_5 else None
         self._client.publish(
             message.topic, bytes(message.payload), message.qos, message.retain, said
         )
-        return self._published.get(timeout=SECONDS)
+        return self._published.get(timeout=PATIENCE_SECONDS)
 
     def leave(self) -> None:
         said = written(self._plan.disconnect, PacketTypes.DISCONNECT) if self._is_5 else None

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from protocols.mqtt.wire.packets import Publish, Version, Will
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 
-SECONDS: Final = 20.0  # for anything that must happen
 Facts = dict[str, object]  # heard properties, by our names; several values are tuples
 NO_FACTS: Final[Facts] = {}
 

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from protocols.mqtt.wire.packets import Packet, Publish, Version, Will
 from protocols.mqtt.wire.property_set import PacketType, PropertySet
 from tests.interop.mqtt.columns import COLUMNS, NOT_SENT, Column
-from tests.interop.mqtt.plans import SECONDS, Answer, Facts, Peer, Plan, Seat
+from tests.interop.mqtt.plans import Answer, Facts, Peer, Plan, Seat
 from tests.interop.mqtt.rows import CLIENT, GATEWAY, Row
 from tests.interop.mqtt.wire import Wire, fields_of
+from tests.support.until import PATIENCE_SECONDS
 
 P = PacketType
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -139,7 +140,7 @@ class Case:
             self._compared.add(row)
 
     def waits_for(self, sender: str, packet: type[Packet]) -> None:
-        assert self.wire.waits_for_packet(sender, packet, SECONDS), f"no {packet.__name__}"
+        assert self.wire.waits_for_packet(sender, packet, PATIENCE_SECONDS), f"no {packet.__name__}"
 
     # --- the end
 
@@ -149,7 +150,7 @@ class Case:
 
     def check(self) -> None:
         """Everything that the test claims was said, and was heard."""
-        missing = self.wire.waits_for(self._rows, SECONDS)
+        missing = self.wire.waits_for(self._rows, PATIENCE_SECONDS)
         assert not missing, f"never on the wire: {sorted(missing)}"
         shown = {row for row in self._rows if row.sender == GATEWAY} - self.column.silent.keys()
         unheard = shown - self._compared

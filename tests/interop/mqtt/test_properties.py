@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +27,7 @@ from tests.support.limited_gateway import (
 )
 from tests.support.names import fresh
 from tests.support.postgres import fetch_value
+from tests.support.until import wait_until
 
 P = PacketType
 
@@ -178,17 +178,13 @@ def test_what_connect_asks_for_is_granted(case: Case, shared_gateway: GatewayPro
     case.leave(seat)
     plan = Plan(client_id=name, connect=asked, disconnect=goodbye, is_clean=False)
     case.publish(Publish(topic, b"the end", 1), plan=plan)
-    assert is_forgotten(name, shared_gateway)  # though it had 30 s left
+    until_forgotten(name, shared_gateway)  # though it had 30 s left
 
 
-def is_forgotten(name: str, gateway: GatewayProcess) -> bool:
-    """Its session ends with its connection, which the gateway notices in its own time."""
+def until_forgotten(name: str, gateway: GatewayProcess) -> None:
+    """Waits until a session is gone: it ends with its connection, some time after the client."""
     query = f"SELECT count(*) FROM howdah.session WHERE client_id = '{name}'"
-    for _ in range(100):
-        if fetch_value(gateway.database_url, query) == 0:
-            return True
-        time.sleep(0.1)
-    return False
+    wait_until(lambda: fetch_value(gateway.database_url, query) == 0, f"no session of '{name}'")
 
 
 @proves(

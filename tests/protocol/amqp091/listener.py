@@ -20,9 +20,9 @@ from protocols.amqp091.wire.methods import (
 )
 from tests.support.amqp091_conversation import anns_gateway
 from tests.support.fake_services import FakeServices
+from tests.support.until import PATIENCE_SECONDS
 
 CAPABLE = {"capabilities": {"connection.blocked": True, "authentication_failure_close": True}}
-SECONDS = 10.0
 
 
 class Client:
@@ -39,7 +39,7 @@ class Client:
     async def hear(self) -> Method | int:
         """The next method; of other frames their kind."""
         while (found := split(self._buffer, 0, 1 << 20)) is None:
-            data = await asyncio.wait_for(self.reader.read(65_536), SECONDS)
+            data = await asyncio.wait_for(self.reader.read(65_536), PATIENCE_SECONDS)
             if not data:
                 raise EOFError
             self._buffer += data
@@ -60,7 +60,7 @@ class Client:
 
     async def is_ended(self) -> bool:
         """Whether the server ends the connection, without another word."""
-        data = await asyncio.wait_for(self.reader.read(), SECONDS)
+        data = await asyncio.wait_for(self.reader.read(), PATIENCE_SECONDS)
         return not self._buffer and not data
 
 

@@ -177,7 +177,7 @@ async def test_a_client_that_goes_on_talking_after_the_goodbye_gains_no_time(
             while True:
                 client.send(ConfirmSelect())
                 await client.writer.drain()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # the pace of its talk
 
         talking = asyncio.create_task(talk())
         with pytest.raises((EOFError, ConnectionResetError)):
@@ -250,13 +250,13 @@ async def test_what_a_lost_connection_was_about_to_make_is_not_left_behind() -> 
     async with listening() as listener:
         root = listener.services.root
         client: Client = await (await listener.client()).open()
-        async with root._changing:  # somebody else's declaration takes its time
+        served = listener.connections[0]
+        async with root._turns.of("mine"):  # somebody else's declaration takes its time
             client.send(QueueDeclare(0, "mine", exclusive=True))
             await client.writer.drain()
-            await asyncio.sleep(0.05)
+            await until(lambda: served._running is not None)
             client.writer.transport.abort()
-            await asyncio.sleep(0.05)
-        await until(lambda: listener.connections[0]._running is None)
+        await until(lambda: served._is_lost and served._running is None)
         assert not root.queues
 
 

@@ -26,6 +26,7 @@ from tests.support.names import fresh
 SECONDS = 60
 HALF_OPEN = 1000
 DRIPPING = 10
+PAUSE_SECONDS = 0.2  # between two attacks of one kind
 HUGE = bytes.fromhex("ffffff7f")  # 256 MB, as a length
 REFUSED = (EOFError, ConnectionError)  # what an attacker must be ready for
 
@@ -89,7 +90,7 @@ class Attacks:
         for i in range(SECONDS // 4):
             for number, client in enumerate(dripping):
                 client.send_bytes(whole[number // DRIPPING][i : i + 1])
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # a byte a second is the attack
         for client in dripping:
             client.abort()
 
@@ -103,7 +104,7 @@ class Attacks:
             assert await guest.disconnected() == 0x95
         for client in (stranger, guest):
             client.abort()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(PAUSE_SECONDS)  # other attacks have their turn
 
     async def levels(self) -> None:
         guest = await self._guest()
@@ -115,7 +116,7 @@ class Attacks:
             topic = "/".join(f"{self._random.getrandbits(32):x}" for _ in range(128))
             await guest.publish(topic, b"", 1)
         guest.abort()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(PAUSE_SECONDS)  # other attacks have their turn
 
     async def bombs(self) -> None:
         guest = await self._guest()
@@ -126,7 +127,7 @@ class Attacks:
             reasons = (await guest.find(SubAck)).reasons
         assert reasons == (0x97,) * 300
         guest.abort()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(PAUSE_SECONDS)  # other attacks have their turn
 
     async def random_bytes(self) -> None:
         client = await self._stranger()
@@ -136,7 +137,7 @@ class Attacks:
         with contextlib.suppress(ConnectionError):
             await client.drained()
         client.abort()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(PAUSE_SECONDS / 10)  # other attacks have their turn
 
     KINDS: ClassVar[dict[str, Callable[[Attacks], Coroutine[Any, Any, None]]]] = {
         "half-open": half_open,

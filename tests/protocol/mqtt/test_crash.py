@@ -189,7 +189,7 @@ async def test_mqtt_4_4_0_1_a_crash_changes_neither_identifiers_nor_owners(
     gateway.kill()
     await mqtt.close()
     gateway.restart()
-    await asyncio.sleep(max(0.0, expired - time.monotonic()))
+    await asyncio.sleep(max(0.0, expired - time.monotonic()))  # a rule about time
     other = await mqtt.connected("other")
     await other.subscribe("$share/g/shared", 2)
     client = await mqtt.connected("client", clean=False, properties=LASTING)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from protocols.mqtt.wire.encoder import encode
@@ -18,6 +16,7 @@ from protocols.mqtt.wire.packets import (
 from protocols.mqtt.wire.property_set import PropertySet
 from tests.support.mqtt_raw_client import Mqtt
 from tests.support.names import fresh
+from tests.support.until import turns
 
 P = PropertySet
 
@@ -337,7 +336,7 @@ async def test_a_qos_1_flood_in_small_pieces_is_answered_in_full(mqtt: Mqtt) -> 
         )
         for start in range(0, len(stream), 7):
             publisher.send_bytes(stream[start : start + 7])
-            await asyncio.sleep(0)
+            await turns()  # each piece is written by itself
         answers = [(await publisher.expect(PubAck)).packet_id for _ in range(100)]
         assert answers == list(range(2, 202, 2))
         payloads = [m.payload for m in await subscriber.messages(200)]

@@ -29,6 +29,7 @@ from tests.support.amqp10_reactor import Client, run
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.mqtt_raw_client import Mqtt, RawClient, lasting
 from tests.support.names import fresh
+from tests.support.until import until
 
 LIMITS = {"max_inflight_messages": 20, "max_live_queue_size": 5, "max_offline_queue_size": 5}
 PUBLISHERS, EACH = 4, 20  # as many at once as the gateway's receive maximum lets a publisher have
@@ -195,9 +196,12 @@ async def test_who_publishes_in_transactions_of_amqp_1_0_waits_for_a_slow_subscr
     held = holding.metric("howdah_amqp10_held_publishers_total")
     client = Transactions(holding, topic, count)
     running_client = asyncio.create_task(asyncio.to_thread(run, client))
-    while holding.metric("howdah_amqp10_held_publishers_total") == held:
+
+    def is_held() -> bool:
         assert not running_client.done(), "nobody was held"
-        await asyncio.sleep(0)
+        return holding.metric("howdah_amqp10_held_publishers_total") > held
+
+    await until(is_held)
     assert client.sent < count
     assert [int(each.payload) for each in await slow.messages(count)] == list(range(count))
     await running_client

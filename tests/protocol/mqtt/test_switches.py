@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from tests.support.limited_gateway import (
 from tests.support.mqtt_raw_client import Mqtt, lasting
 from tests.support.names import fresh
 from tests.support.postgres import fetch_value
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -154,13 +154,14 @@ async def test_a_session_lives_no_longer_than_the_operator_says(
 
 
 async def expiry_of(name: str, state: str, gateway: GatewayProcess) -> object:
-    """What is stored of a session once it is in that state."""
+    """The stored expiry of a session, once the session is in that state."""
     where = f"FROM howdah.session WHERE client_id = '{name}' AND state = '{state}'"
-    for _ in range(100):
-        if fetch_value(gateway.database_url, f"SELECT count(*) {where}"):
-            return fetch_value(gateway.database_url, f"SELECT expiry_seconds {where}")
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"'{name}' is never {state}")
+
+    def is_so() -> bool:
+        return bool(fetch_value(gateway.database_url, f"SELECT count(*) {where}"))
+
+    await until(is_so, f"'{name}' is {state}")
+    return fetch_value(gateway.database_url, f"SELECT expiry_seconds {where}")
 
 
 async def test_whoever_finds_no_room_is_sent_to_the_other_server(limited: Mqtt) -> None:

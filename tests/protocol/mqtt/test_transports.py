@@ -30,6 +30,7 @@ from protocols.mqtt.wire.packets import (
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.mqtt_raw_client import Mqtt, RawClient
 from tests.support.names import fresh
+from tests.support.until import PATIENCE_SECONDS
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 MQTT = Subprotocol("mqtt")
@@ -89,7 +90,7 @@ async def test_a_websocket_ping_is_answered_beside_mqtt(socket: ClientConnection
     await socket.send(encode(Connect(fresh()), 5))
     assert isinstance(await heard(socket), ConnAck)
     answered = await socket.ping()
-    await asyncio.wait_for(answered, 10)
+    await asyncio.wait_for(answered, PATIENCE_SECONDS)
     await socket.send(encode(PingReq(), 5))
     assert await heard(socket) == PingResp()
 

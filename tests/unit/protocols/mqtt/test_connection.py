@@ -16,7 +16,7 @@ from protocols.mqtt.websocket import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import Opcode, masked
 from protocols.read_gate import BUSY
 from queue_core.memory_account import Memory
-from tests.support.until import turns
+from tests.support.until import turns, until_turned
 
 UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -133,8 +133,7 @@ async def test_who_never_asks_for_a_websocket_is_closed_and_counted(
     caplog.set_level("INFO")
     shared = context(Settings(connect_timeout=0))
     transport = connected(WebSocketConnection(shared))
-    await asyncio.sleep(0.001)  # behind the appointment, which was made before
-    assert transport.is_closing()
+    await until_turned(transport.is_closing)
     assert shared.counters.refused_connections == 1
     assert "has not asked for a WebSocket in time" in caplog.text
 

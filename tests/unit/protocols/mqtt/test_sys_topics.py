@@ -12,7 +12,7 @@ from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.sys_topics import SysTopics
 from queue_core.sessions.subscription import Subscription
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 
 
 def broker() -> Any:
@@ -50,7 +50,7 @@ async def test_it_ends_when_it_is_stopped() -> None:
     topics = SysTopics(broker())
     task = await waiting(topics)
     topics.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, PATIENCE_SECONDS)
 
 
 async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> None:

@@ -17,7 +17,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda
 from tests.support.contexts import queue_context
-from tests.support.until import turns
+from tests.support.until import PATIENCE_SECONDS, turns
 from tests.unit.queue_core.session_world import World
 
 LIMIT, STALL = 4, 30.0
@@ -210,7 +210,7 @@ async def test_publishers_go_on_at_once_when_a_queue_goes_with_its_virtual_host(
     await turns()  # it has begun
     assert not waiting.done()
     here.vhost.end()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await waiting
     assert here.agenda.next_time() is None
     await here.idle()

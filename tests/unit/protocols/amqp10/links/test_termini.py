@@ -27,6 +27,7 @@ from tests.support.amqp10_wire import (
     transfer,
 )
 from tests.support.fake_services import Everything, FakeServices
+from tests.support.until import PATIENCE_SECONDS
 from tests.unit.protocols.amqp10.conversation import Conversation, of
 from tests.unit.protocols.amqp10.test_machine import DATA, disposition, flow
 
@@ -291,7 +292,7 @@ async def test_a_node_goes_by_itself_when_its_last_message_has_gone(
 
     monkeypatch.setattr(root, "delete_queue", deleted)
     await root.purge_queue(name)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await is_gone.wait()
     assert not live_queues(talk)
 
