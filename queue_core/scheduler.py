@@ -36,6 +36,16 @@ def scheduler() -> Scheduler:
     return found
 
 
+class Effort:
+    """Counts work that takes longer the more others have declared, such as finding a route. Whoever
+    does many pieces of it at a stretch sees by the count when to look at the time."""
+
+    __slots__ = ("spent",)
+
+    def __init__(self) -> None:
+        self.spent = 0  # units of about a microsecond, since the start
+
+
 class Scheduler:
     """Those who wait for a slice, in the order they came, and what is left of this turn."""
 

@@ -47,7 +47,7 @@ from queue_core.queues.reserved_names import (
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
 from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.routing.router import Route, Router
+from queue_core.routing.router import WIDE_ROUTE, Route, Router
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Vhost:
     ) -> Published:
         counters = self.context.counters
         counters.published += 1
+        if len(route) > WIDE_ROUTE:
+            self.router.effort.spent += len(route)
         if message.not_before is not None and route and self._refuses_delay(message, records):
             return Published.REFUSED
         appends: Appends = []

@@ -74,11 +74,13 @@ from queue_core.access.login import Begin, Continue
 from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
+from queue_core.scheduler import Effort
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 16 * 1024  # that are worked through before somebody looks at the time
+STEP_EFFORT: Final = 512  # of routing, likewise: comparisons, and queues of wide routes
 RARE_FRAME_BYTES: Final = 256  # that a frame weighs besides, if it does not go the short way
 
 _METHOD_START: Final = Struct(">BHII")  # kind, channel, size, method
@@ -119,6 +121,7 @@ class Machine:
         self._acked: list[Delivery] = []  # settled together, a chunk at a time
         self._targets = Targets()
         self._stamp: Stamp | None = None
+        self._effort = Effort()  # of the virtual host's router, once it is open
         self._judged_at = (self._auth.revision, 0)  # what `_targets` rests on
 
     @property
@@ -203,18 +206,20 @@ class Machine:
         longest = min(limit, self._settings.max_message_size)
         channels, targets, stamp = self.channels, self._targets, self._stamp
         last = position + STEP_BYTES
+        effort = self._effort
+        tired_at = effort.spent + STEP_EFFORT
         self.is_unfinished = True  # unless it comes to an end that is none of ours
         while self.state is State.OPEN and end - position >= _LEAST:
-            if position >= last:
+            if position >= last or effort.spent > tired_at:
                 return None
             if stamp is not None and buffer.startswith(stamp.start, position):
-                bodies, position = stamp.bodies(buffer, position, last)
+                bodies, self._position = stamp.bodies(buffer, position, last)
                 if bodies:
                     sender = stamp.channel
-                    self._position = position
                     self._number, self._index = sender.number, _PUBLISH
                     self.has_published = True
-                    publish_run(sender, stamp.target, stamp.facts, bodies)
+                    count = publish_run(sender, stamp.target, stamp.facts, bodies, tired_at)
+                    position = self._position = position + count * stamp.size
                     continue
             kind, number, size, index = _METHOD_START.unpack_from(buffer, position)
             stop = position + 7 + size
@@ -401,6 +406,7 @@ class Machine:
             self._carrier,
             self._fail_from_outside,
         )
+        self._effort = vhost.router.effort
         self._counters.connections += 1
         self.output.send(0, ConnectionOpenOk())
         self.state = State.OPEN

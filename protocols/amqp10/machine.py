@@ -51,6 +51,7 @@ from protocols.carrier import GONE, Carrier
 from queue_core.access.auth import Identity
 from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
+from queue_core.scheduler import Effort
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ log = logging.getLogger(__name__)
 VHOST_PREFIX: Final = "vhost:"  # in the hostname of open, as RabbitMQ's clients write it
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY", "queue", "topic")
 MOST_EVENTS: Final = 256  # that are handled before somebody looks at the time
+STEP_EFFORT: Final = 512  # of routing, likewise: comparisons, and queues of wide routes
 STEP_BYTES: Final = 16 * 1024  # that the engine gets before somebody looks at the time
 MOST_EARLY_BYTES: Final = 64 * 1024  # of a client that has not opened its connection
 
@@ -103,6 +105,7 @@ class Machine:
         self._early = 0  # bytes that the engine took before it was open
         self._has_events = False  # in the engine, perhaps
         self._is_waiting = False  # for a command to be carried out
+        self._effort = Effort()  # of the virtual host's router, once it is open
 
     @property
     def is_unfinished(self) -> bool:
@@ -213,7 +216,12 @@ class Machine:
         touched: IncomingLink | None = None
         command: Command | None = None
         self._has_events = False
+        effort = self._effort
+        tired_at = effort.spent + STEP_EFFORT
         for _ in range(MOST_EVENTS):
+            if effort.spent > tired_at:
+                self._has_events = True
+                break
             event = next_event()
             if event is None:
                 break
@@ -320,6 +328,7 @@ class Machine:
             self.engine.remote_container,
         )
         self.client = Client(self._context, terms, self.engine, self._watch, self._carrier)
+        self._effort = terms.vhost.router.effort
         self.state = State.OPEN
         self.engine.open(OFFERED, product_of(self._settings))
         self._carrier.flush_soon()

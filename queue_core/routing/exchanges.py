@@ -34,6 +34,7 @@ from queue_core.routing.trie import Trie
 
 ALTERNATE: Final = "alternate-exchange"
 MAX_NAME_BYTES: Final = 255
+COMPARED_IN_ONE: Final = 8  # bindings by headers, in the time of a look into a small trie
 _ABSENT: Final = object()  # equal to no value that a header can have
 
 
@@ -200,8 +201,14 @@ class Exchange(ABC, Generic[Q]):
         """Whether every message with the same key, headers and property takes the same way."""
         return True
 
+    @property
+    def effort(self) -> int:
+        """How long finding the bindings for one key takes, in looks into a small trie."""
+        return 1
+
     # Arguments tell bindings apart everywhere; to these kinds they also say which messages go there
     reads_arguments: ClassVar[bool] = False
+    reads_keys: ClassVar[bool] = True  # whether messages with other keys may take other bindings
 
     def __init__(self, spec: ExchangeSpec) -> None:
         self.spec = spec
@@ -273,6 +280,8 @@ class FanoutExchange(Exchange[Q]):
 
     __slots__ = ()
 
+    reads_keys = False
+
     def match(self, key: str, headers: Mapping[str, object]) -> Collection[Binding[Q]]:
         return self.bindings
 
@@ -312,6 +321,11 @@ class HeadersExchange(Exchange[Q]):
     __slots__ = ("_patterns",)
 
     reads_arguments = True
+    reads_keys = False
+
+    @property
+    def effort(self) -> int:
+        return 1 + len(self.bindings) // COMPARED_IN_ONE
 
     @property
     def reads_headers(self) -> bool:

@@ -22,6 +22,7 @@ from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, Exc
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
 from queue_core.routing.topics import levels_of
+from queue_core.scheduler import Effort
 
 DEFAULT_EXCHANGE: Final = ""
 TOPIC_SPACE: Final = "amq.topic"
@@ -38,6 +39,10 @@ PREDECLARED_NAMES: Final = frozenset(spec.name for spec in PREDECLARED)
 MAX_ROUTES: Final = 50_000  # kept in each of the two caches; past that both start again
 MAX_MATCHES: Final = 500_000  # in all routes kept: ten thousand subscribers of `#` weigh, too
 MAX_KEPT_KEY: Final = 512  # characters; a route with a longer key is found anew each time
+# Comparisons of one message, beyond those of one key at one exchange: some 20 ms. A message with
+# 1,000 keys that leads through 1,000 exchanges would hold up everybody for a second.
+MAX_COMPARISONS: Final = 16_384
+WIDE_ROUTE: Final = 16  # queues; handing a message over to more is worth counting
 
 NO_HEADERS: Final[Mapping[str, object]] = {}
 K = TypeVar("K")
@@ -81,6 +86,7 @@ class Router(Generic[Q]):
         self.routes_found = 0  # looked up in vain, and found anew
         self.cache_overflows = 0  # times that the caches were full and started again
         self.exchange_changes = 0  # what was found out about an exchange before may not hold now
+        self.effort = Effort()  # comparisons for routes found anew, and queues of wide routes
         self._kept_matches = 0
         self._queues: dict[str, Q] = {}
         self._exchanges: dict[str, Exchange[Q]] = {}
@@ -136,8 +142,9 @@ class Router(Generic[Q]):
         inside: bool = False,
     ) -> Route[Q]:
         """Where a message with several keys (CC, BCC) goes: each queue once, and the alternate
-        exchange only if none of the keys matched. Not cached."""
-        return self._find(self._open(exchange, inside), keys, headers, property_of)[0]
+        exchange only if none of the keys matched. Not cached. Raises LimitExceeded."""
+        start, different = self._open(exchange, inside), tuple(dict.fromkeys(keys))
+        return self._find(start, different, headers, property_of)[0]
 
     def _open(self, name: str, inside: bool) -> Exchange[Q]:
         exchange = self.exchange(name)
@@ -156,8 +163,10 @@ class Router(Generic[Q]):
     ) -> tuple[Route[Q], bool]:
         """The route, and whether it holds for every message with these keys: it does not if the
         way led to an exchange that reads more than keys, or leaves it to chance. What exchanges on
-        the way remember by comes last: nothing is remembered that a queue refuses."""
+        the way remember by comes last: nothing is remembered that a queue refuses. Raises
+        LimitExceeded."""
         self.routes_found += 1
+        comparisons = _Comparisons(keys)
         found: dict[Q, list[object]] = {}
         memories: list[Match[Q]] = []
         pending = [start]  # grows while it is walked; each exchange is in it once, so cycles end
@@ -175,7 +184,7 @@ class Router(Generic[Q]):
             onward: list[str] = []
             if exchange.memory is not None:
                 memories.append(Match(exchange.memory, ()))
-            bindings = _taken(exchange, keys, said)
+            bindings = _taken(exchange, keys, said, comparisons)
             for binding in bindings:
                 destination = binding.destination
                 if isinstance(destination, ExchangeRef):
@@ -192,6 +201,7 @@ class Router(Generic[Q]):
                     seen.add(name)
                     pending.append(self._exchanges[name])
         matches = [Match(queue, tuple(options)) for queue, options in found.items()]
+        self.effort.spent += comparisons.count + len(matches)
         return tuple(matches + memories), is_lasting
 
     def _keep(self, cache: dict[K, Route[Q]], key: K, size: int, route: Route[Q]) -> None:
@@ -411,10 +421,42 @@ class Router(Generic[Q]):
         self._exchanges[spec.name] = make_exchange(spec, hides_dollar=spec.name == TOPIC_SPACE)
 
 
+class _Comparisons:
+    """Counts what it takes to find one route, and refuses what would take too long."""
+
+    __slots__ = ("_dearest", "_keys", "count")
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+        self._dearest = 0  # of one key at one exchange, which is as large as it was let become
+        self.count = 0
+
+    def add(self, count: int, exchange: Exchange[Q], *, is_alone: bool = False) -> None:
+        """Raises LimitExceeded. `is_alone` is for what a message with one key would take, too."""
+        if is_alone and count > self._dearest:
+            self._dearest = count
+        self.count += count
+        if self.count > MAX_COMPARISONS + self._dearest:
+            raise LimitExceeded(
+                f"a message with {len(self._keys)} keys is compared with too many bindings on its "
+                f"way to exchange '{exchange.spec.name}'; send it with fewer keys (CC, BCC), or "
+                "lead it through fewer exchanges"
+            )
+
+
 def _taken(
-    exchange: Exchange[Q], keys: Sequence[str], headers: Mapping[str, object]
+    exchange: Exchange[Q],
+    keys: Sequence[str],
+    headers: Mapping[str, object],
+    comparisons: _Comparisons,
 ) -> Collection[Binding[Q]]:
-    """The bindings that a message with these keys takes, each once."""
-    if len(keys) == 1:
+    """The bindings that a message with these keys takes, each once. Raises LimitExceeded."""
+    comparisons.add(exchange.effort, exchange, is_alone=True)
+    if len(keys) == 1 or not exchange.reads_keys:
         return exchange.match(keys[0], headers)
-    return dict.fromkeys(each for key in keys for each in exchange.match(key, headers))
+    taken: dict[Binding[Q], None] = dict.fromkeys(exchange.match(keys[0], headers))
+    for key in keys[1:]:
+        found = exchange.match(key, headers)
+        comparisons.add(1 + len(found), exchange)
+        taken.update(dict.fromkeys(found))
+    return taken

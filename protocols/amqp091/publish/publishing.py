@@ -102,15 +102,19 @@ def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None
     _publish_one(channel, confirms, tag, target, message)
 
 
-def publish_run(channel: Channel, target: Target, facts: Facts, bodies: list[bytes]) -> None:
-    """Messages that came one after the other and differ by body alone."""
+def publish_run(
+    channel: Channel, target: Target, facts: Facts, bodies: list[bytes], tired_at: int
+) -> int:
+    """Messages that came one after the other and differ by body alone. Says how many of them were
+    published: not all, where finding their routes takes more effort."""
     if len(bodies) == 1 or channel.work is not None or not facts.is_plain:
-        for body in bodies:
-            publish(channel, target, facts, body)
-        return
+        return _publish_each(channel, target, facts, bodies, tired_at)
     vhost, exchange, key = channel.vhost, target.exchange, target.key
     if target.falls_back and key not in vhost.queues:
         exchange = _fall_back(channel.terms, key)
+    route = vhost.router.routes.get((exchange, key))
+    if route is None or len(route) > 1:
+        return _publish_each(channel, target, facts, bodies, tired_at)
     durable, native, priority, user = facts.durable, facts.native, facts.priority, channel.user
     messages = [
         Message(body, exchange, key, None, durable, FORM, native, None, priority, None, None, user)
@@ -125,6 +129,18 @@ def publish_run(channel: Channel, target: Target, facts: Facts, bodies: list[byt
     elif outcome is Published.DONE and confirms is not None:
         confirms.accept_all(range(tag, tag + count))
         channel.tell_confirms()
+    return count
+
+
+def _publish_each(
+    channel: Channel, target: Target, facts: Facts, bodies: list[bytes], tired_at: int
+) -> int:
+    effort = channel.vhost.router.effort
+    for count, body in enumerate(bodies, 1):
+        publish(channel, target, facts, body)
+        if effort.spent > tired_at:
+            return count
+    return len(bodies)
 
 
 def _publish_one(

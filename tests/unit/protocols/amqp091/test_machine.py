@@ -41,6 +41,7 @@ from protocols.amqp091.wire.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
+from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.support.amqp091_conversation import (
     GREETING,
@@ -404,3 +405,43 @@ async def test_a_refused_login_is_counted() -> None:
     wrong = ConnectionStartOk(GREETING.client_properties, "PLAIN", b"\0ann\0guess", "en_US")
     await talk.say(PROTOCOL_HEADER, method_frame(0, wrong))
     assert talk.counters == Amqp091Counters(refused_connections=1)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        published("k", b"x", exchange="amq.fanout"),
+        published("k", b"x", exchange="amq.fanout", expiration="60000"),
+        published("k", b"x", exchange="amq.fanout", headers={"CC": ["b"]}),
+    ],
+    ids=["plain", "expiring", "with two keys"],
+)
+async def test_publishes_that_go_far_give_way_before_all_are_through(one: bytes) -> None:
+    talk = await Conversation().open()
+    vhost = talk.services.root
+    for number in range(200):
+        spec = QueueSpec.parse(f"q{number}", durable=False)
+        await vhost.bind("amq.fanout", await vhost.declare_queue(spec))
+    await talk.say(ConfirmSelect(), one * 2)
+    talk.machine.receive(one * 60, lambda: True)
+    assert vhost.queue("q0").counts().ready < 10
+    assert talk.machine.is_unfinished
+    heard = talk.heard()
+    await talk.receive(b"")
+    assert vhost.queue("q0").counts().ready == 62
+    acks = [each for each in heard + talk.heard() if isinstance(each, BasicAck)]
+    assert acks[-1].delivery_tag == 62
+
+
+async def test_publishes_that_are_compared_with_many_headers_give_way() -> None:
+    talk = await Conversation().open()
+    vhost = talk.services.root
+    queue = await vhost.declare_queue(QueueSpec.parse("q", durable=False))
+    for number in range(2000):
+        await vhost.bind("amq.headers", queue, "", {"a": number})
+    one = published("", b"x", exchange="amq.headers", headers={"a": 7})
+    await talk.say(one)
+    talk.machine.receive(one * 60, lambda: True)
+    assert queue.counts().ready < 10
+    await talk.receive(b"")
+    assert queue.counts().ready == 61

@@ -17,6 +17,7 @@ from protocols.amqp10.wire.types import Described, Symbol, UInt, ULong, encode
 from queue_core.access.auth import Action
 from queue_core.errors import StoreUnavailable
 from queue_core.message.message import Message
+from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from tests.support.amqp10_wire import (
     ATTACH,
@@ -376,3 +377,17 @@ async def test_the_loss_of_several_links_is_one_failure(talk: Conversation) -> N
     delivery = await talk.services.root.get("q")
     assert delivery is not None
     assert delivery.failures == 1
+
+
+async def test_messages_that_go_far_give_way_before_all_are_through(talk: Conversation) -> None:
+    vhost = talk.services.root
+    for number in range(200):
+        spec = QueueSpec.parse(f"q{number}", durable=False)
+        await vhost.bind("amq.fanout", await vhost.declare_queue(spec))
+    await talk.attach("/exchanges/amq.fanout/k", 0, is_receiver=False)
+    transfers = b"".join(transfer(0, number, DATA) for number in range(60))
+    assert talk.machine.receive(transfers, lambda: True) is None
+    assert vhost.queue("q0").counts().ready < 10
+    assert talk.machine.is_unfinished
+    await talk.say(b"")
+    assert vhost.queue("q0").counts().ready == 60

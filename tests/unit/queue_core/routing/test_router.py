@@ -16,6 +16,7 @@ from queue_core.errors import (
     ExchangeInUse,
     ExchangeNotFound,
     InvalidTopic,
+    LimitExceeded,
     NameReserved,
     NotEquivalent,
 )
@@ -596,3 +597,58 @@ def test_subscriptions_that_all_go_leave_nothing_behind(pairs: list[tuple[str, s
         router.unbind_all(queue)
     assert router.bindings() == []
     assert router.route_topic("a/b") == ()
+
+
+# What one message may take
+
+
+def test_many_keys_through_many_exchanges_are_refused(router: Router[str]) -> None:
+    declare(router, "start", "fanout")
+    for number in range(100):
+        declare(router, f"x{number}", "topic")
+        router.bind("start", ExchangeRef(f"x{number}"))
+    assert router.route_keys("start", [f"k{number}" for number in range(100)]) == ()
+    with pytest.raises(LimitExceeded, match="fewer keys"):
+        router.route_keys("start", [f"k{number}" for number in range(1000)])
+    assert router.effort.spent < 20_000
+
+
+def test_many_keys_that_each_match_much_are_refused(router: Router[str]) -> None:
+    for number in range(200):
+        router.subscribe("#", f"q{number}")
+    assert len(router.route_keys("amq.topic", ["a", "b"])) == 200
+    with pytest.raises(LimitExceeded, match="fewer keys"):
+        router.route_keys("amq.topic", [f"k{number}" for number in range(200)])
+
+
+@pytest.mark.parametrize("kind", ["fanout", "headers", "x-recent-history"])
+def test_a_kind_that_reads_no_keys_is_asked_once(router: Router[str], kind: str) -> None:
+    declare(router, "x", kind)
+    for number in range(200):
+        router.bind("x", f"q{number}", "", {"x-match": "any", "a": 1})
+    found = router.route_keys("x", [f"k{number}" for number in range(2000)], lambda: {"a": 1})
+    assert len(found) == 200
+    assert router.effort.spent < 500
+
+
+def test_the_same_key_again_is_one_key(router: Router[str]) -> None:
+    for number in range(200):
+        router.bind("amq.direct", f"q{number}", "k")
+    assert len(router.route_keys("amq.direct", ["k"] * 2000)) == 200
+    assert router.effort.spent < 500
+
+
+def test_one_key_at_one_exchange_is_never_too_much(
+    router: Router[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "MAX_COMPARISONS", 10)
+    declare(router, "start", "fanout")
+    router.bind("start", ExchangeRef("amq.headers"))
+    for number in range(400):
+        router.bind("amq.headers", "q", "", {"a": number})
+    assert queues(router.route("start", "k", lambda: {"a": 7})) == ["q"]
+    router.bind("amq.headers", ExchangeRef("amq.match"), "", {"a": 7})
+    for number in range(400):
+        router.bind("amq.match", "q", "", {"a": number})
+    with pytest.raises(LimitExceeded, match="fewer exchanges"):
+        router.route("start", "k", lambda: {"a": 7})
