@@ -24,7 +24,7 @@ from bench.flow import (
 
 METHOD, HEADER, BODY, END = 1, 2, 3, 0xCE
 ACK_LENGTH: Final = 21  # a basic.ack or basic.nack with its frame
-ACK, NACK, DELIVER = (60, 80), (60, 120), (60, 60)
+ACK, DELIVER = (60, 80), (60, 60)
 FRAME_MAX: Final = 131_072
 
 

@@ -27,7 +27,8 @@ PROTOCOLS: Final = {
 }
 
 
-def converted(found: Document, source: str, target: str, now: float = 0.0) -> Document:
+def converted(found: Document, source: str, target: str) -> Document:
     """Converts a message of the protocol `source` to what a consumer of `target` gets. Raises
     MessageFileError."""
+    now = 0.0  # seconds since the epoch; a message file has lifetimes and delays, and no date
     return PROTOCOLS[target].write(PROTOCOLS[source].read(found, now), now)

@@ -243,13 +243,12 @@ class Router(Generic[Q]):
         destination: Q | ExchangeRef,
         key: str = "",
         arguments: Mapping[str, object] | None = None,
-        options: object | None = None,
         limits: BindingLimits | None = None,
     ) -> bool:
         """Binds a queue or an exchange; False if the same binding was there, and stays as it is.
         Without limits, as at a start, there is room for every binding."""
         self._check_bindable(source, destination)
-        binding = Binding(source, destination, key, dict(arguments or {}) or None, options)
+        binding = Binding(source, destination, key, dict(arguments or {}) or None)
         if limits is not None:
             self._check_room(binding, limits)
         return self._add(binding)

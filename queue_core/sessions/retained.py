@@ -327,18 +327,14 @@ class Retained:
         return next(self._numbers)
 
     async def match(
-        self,
-        vhost: str,
-        topic_filter: str,
-        limit: int | None = None,
-        *,
-        mark: int | None = None,
+        self, vhost: str, topic_filter: str, *, mark: int | None = None
     ) -> AsyncIterator[Kept]:
-        """The values that the matching topics had at the mark, a page of them in memory at a time.
+        """Yields the values that the matching topics had at the mark, a page of them in memory at a
+        time.
         A value published before the mark is waited for: it came too early for the subscriber to get
         otherwise. A topic published to after the mark is left out: its new value comes by itself,
         and the older one would come after it."""
-        tokens, matched = filter_tokens(topic_filter), 0
+        tokens = filter_tokens(topic_filter)
         if mark is None:
             mark = self.mark()
         share = scheduler().share()
@@ -346,12 +342,8 @@ class Retained:
         if self._coming and not await self._has_caught_up(mark):
             early = await self._early(vhost, tokens, mark, share)
         for topic, (number, kept) in early.items():
-            if not self._is_value(vhost, topic, number):
-                continue
-            if matched == limit:
-                return
-            matched += 1
-            yield kept
+            if self._is_value(vhost, topic, number):
+                yield kept
         index = self._indexes.get(vhost)
         if index is None:
             return
@@ -362,12 +354,8 @@ class Retained:
                 continue
             for kept in await self._values(vhost, page):
                 topic = kept.message.topic
-                if not self._is_value(vhost, topic, page[topic]):
-                    continue
-                if matched == limit:
-                    return
-                matched += 1
-                yield kept
+                if self._is_value(vhost, topic, page[topic]):
+                    yield kept
 
     async def _has_caught_up(self, mark: int) -> bool:
         """All that was published before is in the table, or never will be. False: the database is

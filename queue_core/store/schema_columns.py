@@ -43,7 +43,8 @@ def optional(name: str, kind: Any, comment: str, *args: Any) -> Column[Any]:
     return Column(name, kind, *args, nullable=True, comment=comment)
 
 
-def vhost_column(comment: str = "Virtual host that it belongs to.", **options: Any) -> Column[Any]:
+def vhost_column(**options: Any) -> Column[Any]:
+    comment = "Virtual host that it belongs to."
     return required("vhost", Text, comment, cascade("vhost.name"), **options)
 
 

@@ -37,9 +37,8 @@ UNANNOTATED: Final = frozenset((b"", b"\x00\x53\x73", b"\x00\x53\x74"))
 
 _headers: Final[Memo[tuple[bool, int | None, bool, int], bytes]] = Memo(MAX_KEPT)
 _annotations: Final[Memo[tuple[str | None, str, str], bytes]] = Memo(MAX_KEPT)
-_merged: Final[Memo[tuple[bytes, str | None, str, str], bytes]] = Memo(
-    MAX_KEPT
-)  # with those of the sender
+# Annotations of the sender and of the gateway.
+_merged: Final[Memo[tuple[bytes, str | None, str, str], bytes]] = Memo(MAX_KEPT)
 
 
 def header_of(message: Message, now: float, first: bool, failures: int) -> bytes:
