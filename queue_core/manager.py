@@ -34,10 +34,11 @@ from queue_core.queues.queue import Queue
 from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
-from queue_core.sessions.sessions import Sessions, SessionSettings
+from queue_core.sessions.sessions import SessionSettings
 from queue_core.sessions.subscription import Subscription
-from queue_core.store.database import Database, StoreSettings
+from queue_core.store.database import Database, StoreSettings, open_database
 from queue_core.store.lost_commits.inventory import Inventory, remembered
+from queue_core.store.serving import Serving
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
@@ -84,47 +85,67 @@ class LoopbackOnly:
         return "commonName"
 
 
+class LossNotice:
+    """Tells one listener that this gateway must stop, at once if that was known before it
+    listened: the writer may end during the start, and without it nothing is ever stored."""
+
+    def __init__(self) -> None:
+        self._tell: Callable[[Exception], None] | None = None
+        self._lost: Exception | None = None
+
+    def listen(self, tell: Callable[[Exception], None]) -> None:
+        self._tell = tell
+        if self._lost is not None:
+            tell(self._lost)
+
+    def give(self, error: Exception) -> None:
+        self._lost = error
+        if self._tell is not None:
+            self._tell(error)
+
+
 class Manager:
-    """`open` makes one; `close` ends it."""
+    """All virtual hosts, sessions and users of one database. `open` makes a manager and finds
+    everything again; `close` ends it."""
 
     def __init__(
         self,
+        database: Database,
         url: str,
-        *,
-        forms: Sequence[Form] = (),
-        settings: ManagerSettings | None = None,
-        policy: Policy | None = None,
-        clock: Callable[[], float] = time.time,
-        give_back: Callable[[], object] | None = None,
+        settings: ManagerSettings,
+        policy: Policy,
+        give_back: Callable[[], object] | None,
     ) -> None:
-        self.settings = settings or ManagerSettings()
-        self.clock = clock
+        self.settings = settings
+        self.clock = clock = database.clock
         self.agenda = Agenda()
-        self.counters = Counters()
+        self.counters = database.counters
         self.vhosts: dict[str, Vhost] = {}
-        self._tell_lost: Callable[[Exception], None] | None = None
-        self._lost: Exception | None = None
-        self._policy = policy or LoopbackOnly()
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
         self._histories = HistoryBudget(self.settings.history_bytes)
         self._delays = DelayBudget(self.settings.delays, self.counters, clock)
         self._ephemeral = EphemeralMemory(self.settings.ephemeral_bytes, clock, self._queues)
         self.memory = Memory(self.settings.memory, give_back, time.monotonic())
-        self._database = Database(
-            url,
-            f"{socket.gethostname()} (pid {getpid()})",
-            Forms(forms, Subscription),
-            self.counters,
-            clock,
-            self.settings.store,
+        self.writer = database.writer
+        self.auth = UserAuth(StoredRoll(database.engine), policy)
+        self.sessions = make_sessions(
+            database.engine,
+            database.forms,
+            self.vhosts,
+            clock=clock,
+            agenda=self.agenda,
+            later=database.definitions.later,
+            flushed=self.writer.flushed,
+            may_publish=self._may_publish,
+            settings=settings.sessions,
         )
-        self.writer = self._database.writer
-        self.writer.on_lost = self._on_lost
-        self.auth: UserAuth
-        self.sessions: Sessions
-        self._stored_vhosts: Vhosts
+        self._database = database
+        self._serving = Serving(database, self.vhosts, self.sessions, self._remembered)
+        self._stored_vhosts = Vhosts(database.engine)
         self._url = url
+        self._loss = LossNotice()
+        self.writer.on_lost = self._loss.give
         self._taking_over = asyncio.Lock()
         self._is_mark_due = False  # something was taken over that no mark vouches for yet
         self._tasks: list[asyncio.Task[None]] = []
@@ -144,13 +165,15 @@ class Manager:
     ) -> Manager:
         """Takes the database and everything in it. Raises DatabaseInUse, or what PostgreSQL
         says."""
-        manager = cls(
-            url, forms=forms, settings=settings, policy=policy, clock=clock, give_back=give_back
-        )
+        settings = settings or ManagerSettings()
+        node = f"{socket.gethostname()} (pid {getpid()})"
+        stored_forms = Forms(forms, Subscription)
+        database = await open_database(url, node, stored_forms, Counters(), clock, settings.store)
         try:
+            manager = cls(database, url, settings, policy or LoopbackOnly(), give_back)
             await manager._start()
         except BaseException:
-            await manager._database.abandon()
+            await database.abandon()
             raise
         return manager
 
@@ -196,34 +219,18 @@ class Manager:
     @property
     def is_ready(self) -> bool:
         """Whether durable messages can be stored at this moment."""
-        is_reached = self._database.is_reached and self.writer.is_connected
+        is_reached = self._serving.is_reached and self.writer.is_connected
         is_held_up = self.writer.is_congested or self.writer.is_waiting or self.memory.is_short
         return is_reached and not is_held_up
 
     # --- life
 
     async def _start(self) -> None:
-        database = self._database
-        definitions = await database.open()
-        await self._define(definitions)
-        self.sessions = make_sessions(
-            database.engine,
-            database.forms,
-            self.vhosts,
-            clock=self.clock,
-            agenda=self.agenda,
-            later=database.definitions.later,
-            flushed=self.writer.flushed,
-            may_publish=self._may_publish,
-            settings=self.settings.sessions,
-        )
-        self._stored_vhosts = Vhosts(database.engine)
-        generation = database.start(self.vhosts, self.sessions)
-        self.auth = UserAuth(StoredRoll(database.engine), self._policy)
+        await self._define(self._database.defined)
+        self._serving.start()
         if not await self.auth.refresh():
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
-        await self.sessions.recover(generation)
-        database.remembered = self._remembered
+        await self.sessions.recover(self._database.found.generation)
         self.agenda.on_earlier = self._agenda_moved.set
         self.memory.sources.update(
             ephemeral_queues=lambda: self._ephemeral.used(exactly=self.memory.is_short),
@@ -316,23 +323,15 @@ class Manager:
         return (queue for vhost in self.vhosts.values() for queue in vhost.queues.values())
 
     def on_lost(self, tell: Callable[[Exception], None]) -> None:
-        """Calls `tell` when this gateway must stop, at once if the writer ended during the start:
-        nobody listened then, and without it nothing is ever stored."""
-        self._tell_lost = tell
-        if self._lost is not None:
-            tell(self._lost)
-
-    def _on_lost(self, error: Exception) -> None:
-        self._lost = error
-        if self._tell_lost is not None:
-            self._tell_lost(error)
+        """Calls `tell` when this gateway must stop, at once if the writer has ended already."""
+        self._loss.listen(tell)
 
     async def close(self) -> None:
         """Writes what is there, and lets the database go. Adapters have ended before."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._database.close()
+        await self._serving.close()
         self.auth.close()
 
     # --- what goes on by itself
@@ -361,7 +360,7 @@ class Manager:
         pause = self.settings.poll_interval
         while True:
             self._woken.clear()
-            if await self._guarded(self._database.poll):
+            if await self._guarded(self._serving.poll):
                 pause = min(SHORTEST_PAUSE, self.settings.poll_interval)
                 continue
             with suppress(TimeoutError):
@@ -372,7 +371,7 @@ class Manager:
     async def _run_upkeep(self) -> None:
         while True:
             await asyncio.sleep(self.settings.upkeep_interval)
-            await self._guarded(self._database.keep_up)
+            await self._guarded(self._serving.keep_up)
             await self._guarded(self.refresh_rights)  # in case that nobody said a word
 
     async def _run_memory(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -84,6 +85,8 @@ TAKE: Final = """
 """
 OWNER: Final = "SELECT epoch, node, started_at FROM howdah.gateway WHERE id = 1"
 TAKE_SECONDS: Final = 10  # for transactions of the owner before that are still open
+LOCK_ATTEMPTS: Final = 20
+LOCK_PAUSE_SECONDS: Final = 0.1
 
 
 class DatabaseInUse(StoreUnavailable):
@@ -99,130 +102,78 @@ class Setback(OwnershipLost):
     starts anew, from what the tables say, may go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a gateway takes its database with."""
+
+    url: str
+    node: str  # name of the gateway, for people
+    max_message_size: int  # bytes; SQL publishes nothing larger
+
+
+async def take_ownership(login: Login) -> tuple[Owner, asyncpg.Connection]:
+    """Takes the database for this gateway. The connection holds the lock, and is the one to write
+    with. Raises OSError or PostgresError while the database is out of reach, DatabaseInUse when
+    another gateway has it, NoSession behind a pooler that gives no session."""
+    connection = await _open_session(login.url)
+    try:
+        await _lock(connection)
+        fence, past = await _take(connection, login)
+        return Owner(login.url, fence, past, await _process_of(connection)), connection
+    except BaseException:
+        await connection.close(timeout=5)
+        raise
+
+
 class Owner:
-    """Gives out the one connection that may write. `on_return` looks at the database of every
+    """The ownership that this gateway has taken: its fence, what it found, and the way back to the
+    database when the connection that writes was lost. `on_return` looks at the database of every
     connection but the first, before anything is written."""
 
-    def __init__(self, url: str, node: str, max_message_size: int) -> None:
+    def __init__(self, url: str, fence: Fence, past: Past, process: int) -> None:
         self.on_return: Callable[[asyncpg.Connection, bool], Awaitable[None]] | None = None
+        self.fence = fence
+        self.past = past  # as the first connection found it
         self._url = url
-        self._node = node
-        self._max_message_size = max_message_size
-        self._fence: Fence | None = None
-        self.past: Past  # as it was found by the first connection
-        self._pid: int | None = None
+        self._process = process  # of the server, for our newest session
 
-    @property
-    def fence(self) -> Fence:
-        """Of the ownership that began with the first connection."""
-        assert self._fence is not None
-        return self._fence
-
-    async def connect(self) -> asyncpg.Connection:
-        """A connection that holds the lock. Raises OSError or PostgresError while the database is
-        out of reach, DatabaseInUse when somebody else is at it, NoSession behind a pooler that
-        gives no session."""
-        connection = await asyncpg.connect(
-            self._url, server_settings=SETTINGS, timeout=10, command_timeout=None
-        )
+    async def reconnect(self) -> asyncpg.Connection:
+        """Returns another connection that holds the lock. Raises what `take_ownership` raises, and
+        OwnershipLost when another gateway has owned the database since."""
+        connection = await _open_session(self._url)
         try:
-            await keep_alive(connection)
-            await connection.execute(KEEPALIVE)
-            await connection.execute(PATIENCE)
-            await connection.execute(NO_JIT)
-            await connection.execute(PLANS)
-            await connection.execute(READ_COMMITTED)
-            await insist_on_commits(connection)
-            await self._require_session(connection)
-            await self._lock(connection)
+            await self._lock_again(connection)
             is_behind = await self._is_behind(connection)
-            if self._fence is None:
-                self._fence = await self._take(connection)
-            elif self.on_return is not None:
+            if self.on_return is not None:
                 await self.on_return(connection, is_behind)
+            self._process = await _process_of(connection)
         except BaseException:
             await connection.close(timeout=5)
             raise
-        self._pid = await connection.fetchval("SELECT pg_backend_pid()")
         return connection
 
-    async def _require_session(self, connection: asyncpg.Connection) -> None:
-        other = await asyncpg.connect(self._url, server_settings=SETTINGS, timeout=10)
-        try:
-            await require_session(connection, other)
-        finally:
-            await other.close(timeout=5)
-
-    async def _take(self, connection: asyncpg.Connection) -> Fence:
-        place = await read_place(connection)
-        try:
-            async with connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
-                tenures, extent = await read_tenures(connection), await read_extent(connection)
-                row = await connection.fetchrow(TAKE, self._node, self._max_message_size)
-                if row is not None:
-                    epoch, started_at = row["epoch"], row["started_at"]
-                    tenure = Tenure(epoch, started_at, self._node, place, extent)
-                    await add_tenure(connection, tenure)
-        except asyncpg.LockNotAvailableError:
-            raise DatabaseInUse(
-                f"{await self._others(connection)}: a transaction of it is still open after "
-                f"{TAKE_SECONDS} s; stop it, or end its sessions, and start again"
-            ) from None
-        if row is None:
-            raise StoreUnavailable(
-                "howdah.gateway has no row: somebody deleted it; INSERT INTO howdah.gateway "
-                "(id, epoch, generation) VALUES (1, (SELECT coalesce(max(epoch), 0) FROM "
-                "howdah.ownership), (SELECT max(generation) FROM howdah.settlement)) makes it again"
-            )
-        self.past = Past(str(row["lineage"]), place, tenures, extent)
-        return Fence(epoch, started_at, Marks(extent, row["generation"]))
-
-    async def _lock(self, connection: asyncpg.Connection) -> None:
-        for attempt in range(20):
+    async def _lock_again(self, connection: asyncpg.Connection) -> None:
+        for attempt in range(LOCK_ATTEMPTS):
             if await connection.fetchval(TRY_LOCK, LOCK):
                 return
             holder = await connection.fetchrow(HOLDER, LOCK)
-            if holder is not None and holder["pid"] == self._pid:
+            if holder is not None and holder["pid"] == self._process:
                 # our own earlier session, which the server does not know to be dead yet
-                await connection.execute("SELECT pg_terminate_backend($1)", self._pid)
-            elif holder is not None and (self._fence is None or attempt >= 10):
+                await connection.execute("SELECT pg_terminate_backend($1)", self._process)
+            elif holder is not None and attempt >= LOCK_ATTEMPTS // 2:
                 await self._is_behind(connection)
-                raise DatabaseInUse(
-                    f"{await self._others(connection, holder)}; stop it, or give this one a "
-                    "database of its own"
-                )
-            await asyncio.sleep(0.1)
-        raise DatabaseInUse(
-            f"{await self._others(connection)}; stop it, or give this one a database of its own"
-        )
-
-    async def _others(
-        self, connection: asyncpg.Connection, holder: asyncpg.Record | None = None
-    ) -> str:
-        """Who has the database: what its row says, and the session that holds the lock."""
-        row = await connection.fetchrow(OWNER)
-        if row is None or row["node"] is None:
-            who = "another gateway"
-        else:
-            since = "" if row["started_at"] is None else f", since {_moment(row['started_at'])}"
-            who = f"another gateway ({row['node']}{since})"
-        if holder is not None:
-            place = f" from {holder['address']}" if holder["address"] else ""
-            who += f", by the session of server process {holder['pid']}{place},"
-        return f"{who} owns this database"
+                raise await _in_use(connection, holder)
+            await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        raise await _in_use(connection)
 
     async def _is_behind(self, connection: asyncpg.Connection) -> bool:
-        """Whether the row of the owner is older than our ownership; OwnershipLost where another
-        gateway has one since."""
-        if self._fence is None:
-            return False
+        """Tells whether the row of the owner is older than our ownership. Raises OwnershipLost
+        where another gateway has owned the database since."""
         row = await connection.fetchrow(OWNER)
         epoch = 0 if row is None else row["epoch"]
-        if row is not None and (epoch, row["started_at"]) == self._fence.ownership:
+        if row is not None and (epoch, row["started_at"]) == self.fence.ownership:
             return False
-        if epoch < self._fence.epoch:
+        if epoch < self.fence.epoch:
             return True
         assert row is not None
         raise OwnershipLost(
@@ -230,6 +181,94 @@ class Owner:
             "database while this one was cut off from it; this one stops, so that no message is "
             "delivered twice"
         )
+
+
+async def _open_session(url: str) -> asyncpg.Connection:
+    """Opens a session for the writer, which has no lock yet."""
+    connection = await asyncpg.connect(
+        url, server_settings=SETTINGS, timeout=10, command_timeout=None
+    )
+    try:
+        await keep_alive(connection)
+        for settings in (KEEPALIVE, PATIENCE, NO_JIT, PLANS, READ_COMMITTED):
+            await connection.execute(settings)
+        await insist_on_commits(connection)
+        other = await asyncpg.connect(url, server_settings=SETTINGS, timeout=10)
+        try:
+            await require_session(connection, other)
+        finally:
+            await other.close(timeout=5)
+    except BaseException:
+        await connection.close(timeout=5)
+        raise
+    return connection
+
+
+async def _process_of(connection: asyncpg.Connection) -> int:
+    process: int = await connection.fetchval("SELECT pg_backend_pid()")
+    return process
+
+
+async def _lock(connection: asyncpg.Connection) -> None:
+    for _ in range(LOCK_ATTEMPTS):
+        if await connection.fetchval(TRY_LOCK, LOCK):
+            return
+        holder = await connection.fetchrow(HOLDER, LOCK)
+        if holder is not None:
+            raise await _in_use(connection, holder)
+        await asyncio.sleep(LOCK_PAUSE_SECONDS)
+    raise await _in_use(connection)
+
+
+async def _in_use(
+    connection: asyncpg.Connection, holder: asyncpg.Record | None = None
+) -> DatabaseInUse:
+    return DatabaseInUse(
+        f"{await _others(connection, holder)}; stop it, or give this one a database of its own"
+    )
+
+
+async def _take(connection: asyncpg.Connection, login: Login) -> tuple[Fence, Past]:
+    """Writes this gateway into the row of the owner, and reads what those before have left."""
+    place = await read_place(connection)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+            tenures, extent = await read_tenures(connection), await read_extent(connection)
+            row = await connection.fetchrow(TAKE, login.node, login.max_message_size)
+            if row is not None:
+                epoch, started_at = row["epoch"], row["started_at"]
+                tenure = Tenure(epoch, started_at, login.node, place, extent)
+                await add_tenure(connection, tenure)
+    except asyncpg.LockNotAvailableError:
+        raise DatabaseInUse(
+            f"{await _others(connection)}: a transaction of it is still open after "
+            f"{TAKE_SECONDS} s; stop it, or end its sessions, and start again"
+        ) from None
+    if row is None:
+        raise StoreUnavailable(
+            "howdah.gateway has no row: somebody deleted it; INSERT INTO howdah.gateway "
+            "(id, epoch, generation) VALUES (1, (SELECT coalesce(max(epoch), 0) FROM "
+            "howdah.ownership), (SELECT max(generation) FROM howdah.settlement)) makes it again"
+        )
+    past = Past(str(row["lineage"]), place, tenures, extent)
+    return Fence(epoch, started_at, Marks(extent, row["generation"])), past
+
+
+async def _others(connection: asyncpg.Connection, holder: asyncpg.Record | None = None) -> str:
+    """Names the gateway that has the database: what its row says, and the session that holds the
+    lock."""
+    row = await connection.fetchrow(OWNER)
+    if row is None or row["node"] is None:
+        who = "another gateway"
+    else:
+        since = "" if row["started_at"] is None else f", since {_moment(row['started_at'])}"
+        who = f"another gateway ({row['node']}{since})"
+    if holder is not None:
+        place = f" from {holder['address']}" if holder["address"] else ""
+        who += f", by the session of server process {holder['pid']}{place},"
+    return f"{who} owns this database"
 
 
 def _moment(moment: datetime) -> str:

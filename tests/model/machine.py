@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
         turns = 0
         while turns < 2:
             when = agenda.next_time()
-            tasks = [*database._reader._tasks, *database.definitions._tasks]
+            tasks = [*database.reader._tasks, *database.definitions._tasks]
             is_busy = bool(tasks) or (when is not None and when <= self.now)
             await self.house.later(0)
             if tasks:

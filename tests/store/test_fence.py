@@ -18,7 +18,7 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.store import pooler_check as session_probe
-from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
+from queue_core.store.ownership import DatabaseInUse, Login, OwnershipLost, take_ownership
 from queue_core.store.pooler_check import NoSession
 from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
 from tests.support.managers import House, Told
@@ -150,7 +150,7 @@ async def waits_for_a_lock(db: asyncpg.Connection) -> None:
 async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
     migrated_url: str, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await Owner(migrated_url, "first", 1024).connect()
+    _, first = await take_ownership(Login(migrated_url, "first", 1024))
     row = await db.fetchrow("SELECT epoch, started_at FROM howdah.gateway")
     assert row is not None
     begun = Fence(*row)
@@ -158,8 +158,8 @@ async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
         await first.close()  # and with it the lock
         monkeypatch.setattr("queue_core.store.ownership.TAKE_SECONDS", 1)
         with pytest.raises(DatabaseInUse, match=r"first, since .* a transaction of it is still"):
-            await Owner(migrated_url, "second", 1024).connect()
-    second = await Owner(migrated_url, "second", 1024).connect()
+            await take_ownership(Login(migrated_url, "second", 1024))
+    _, second = await take_ownership(Login(migrated_url, "second", 1024))
     with pytest.raises(asyncpg.PostgresError) as refused:
         async with fenced(db, begun.begin()):
             pytest.fail("the fence is open")
@@ -213,12 +213,11 @@ async def test_a_session_that_commits_without_the_disk_is_put_right(
     migrated_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = migrated_url.rpartition("/")[2]
-    owner = Owner(migrated_url, "here", 1024)
-    first = await owner.connect()
+    owner, first = await take_ownership(Login(migrated_url, "here", 1024))
     assert await first.fetchval("SHOW synchronous_commit") == "on"
     await first.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     await first.close()
-    again = await owner.connect()
+    again = await owner.reconnect()
     assert await again.fetchval("SHOW synchronous_commit") == "on"
     assert "synchronous_commit is off for this login" in caplog.text
     await again.close()
@@ -232,7 +231,7 @@ async def test_a_pooled_session_commits_to_the_disk_whoever_had_it_before(
     await db.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
     house = await House(migrated_url).open()
     for _ in range(4):
-        async with house.manager._database._pool.acquire() as connection:
+        async with house.manager._database.pool.acquire() as connection:
             assert await connection.fetchval("SHOW synchronous_commit") == "on"
             assert await connection.fetchval("SHOW default_transaction_isolation") == (
                 "read committed"

@@ -56,7 +56,7 @@ async def test_a_purge_gives_back_what_is_just_being_read(house: House) -> None:
     await house.vhost.purge_queue("q")
     await house.store("q", b"y")
     assert consumer.credit == 0 or (await house.vhost.get("q")) is not None
-    await asyncio.gather(*house.manager._database._reader._tasks)
+    await asyncio.gather(*house.manager._database.reader._tasks)
     assert queue.context.budget.used < 2 * 1000
 
 
@@ -69,7 +69,7 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
     await house.reopen()
     inbox, _ = await house.consume("q", credit=1)
     await inbox.has(1)
-    await asyncio.gather(*house.manager._database._reader._tasks)
+    await asyncio.gather(*house.manager._database.reader._tasks)
     queue = house.vhost.queue("q")
     assert isinstance(queue, ClassicQueue)
     assert queue.context.budget.used < (2 * LEAST + 1) * 210_000
@@ -147,7 +147,7 @@ async def test_a_returned_message_expires_however_tight_memory_is(house: House) 
     queue.context.budget.limit = 0
     house.vhost.end_consumer(consumer, FAILED)
     await house.later(2)
-    await asyncio.gather(*house.manager._database._reader._tasks)
+    await asyncio.gather(*house.manager._database.reader._tasks)
     await house.later(2)
     assert queue.counts().ready == 0
     assert house.manager.counters.dropped_expired == 1

@@ -63,7 +63,7 @@ async def test_dead_letters_are_driven_back_once_though_the_connections_are_cut(
 ) -> None:
     """While they are being read, or when they are, and the answer is to be written down."""
     await store_dead_letters(house, b"1", b"2", b"3")
-    reader = house.manager._database._reader
+    reader = house.manager._database.reader
     read, cut = reader.read_offsets, 0
 
     async def read_cut_off(log: Log, offsets: Sequence[int]) -> list[Entry]:

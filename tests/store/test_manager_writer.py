@@ -372,7 +372,7 @@ async def test_a_transaction_is_no_larger_for_runs(house: House) -> None:
 async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(house: House) -> None:
     """Within half a minute: nobody waits for the 15 minutes that TCP tries by default."""
     database = house.manager._database
-    async with database._pool.acquire() as reader, database.engine.connect() as cold:
+    async with database.pool.acquire() as reader, database.engine.connect() as cold:
         raw = await cold.get_raw_connection()
         connections = [house.manager.writer._connection, reader, raw.driver_connection]
         for connection in connections:

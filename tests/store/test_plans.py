@@ -115,7 +115,7 @@ async def test_no_connection_of_a_gateway_has_its_plans_compiled(house: House) -
     """Those of a pool stay so when another one gets them."""
     database = house.manager._database
     for _ in range(2):
-        async with database._pool.acquire() as connection:
+        async with database.pool.acquire() as connection:
             assert await connection.fetchval("SHOW jit") == "off"
     async with database.engine.connect() as cold:
         assert (await cold.exec_driver_sql("SHOW jit")).scalar() == "off"

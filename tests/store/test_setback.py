@@ -48,7 +48,7 @@ async def noticed(house: House, db: asyncpg.Connection, mark: int, *statements: 
     """Goes back while the gateway is cut off; what it says when it is back."""
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
     house.manager.on_lost(lost.set_result)
-    house.manager._database._instance = ("another server",)
+    house.manager._database.server.instance = ("another server",)
     # It waits for the lock, and so comes back to a database that is behind.
     async with db.transaction():
         await db.execute("LOCK TABLE howdah.gateway IN ACCESS EXCLUSIVE MODE")

@@ -8,8 +8,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from queue_core.store import database
-from queue_core.store.database import Database
+from queue_core.store import serving
+from queue_core.store.serving import Serving
 from tests.support.managers import House
 from tests.support.until import PATIENCE_SECONDS, turns
 
@@ -21,11 +21,11 @@ class Questions:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, are_answered: bool) -> None:
         self.asked: asyncio.Queue[bool] = asyncio.Queue()
-        self.answer = Database._answers
+        self.answer = Serving._answers
         self.are_answered = are_answered
-        monkeypatch.setattr(Database, "_answers", lambda each: self.ask(each))
+        monkeypatch.setattr(Serving, "_answers", lambda each: self.ask(each))
 
-    async def ask(self, asking: Database) -> bool:
+    async def ask(self, asking: Serving) -> bool:
         is_answered = self.are_answered and await self.answer(asking)
         self.asked.put_nowait(is_answered)
         return is_answered
@@ -42,7 +42,7 @@ async def test_a_look_that_waits_for_a_lock_is_no_silence_of_the_database(
     questions = Questions(monkeypatch, are_answered=are_answered)
     async with db.transaction():
         await db.execute("LOCK TABLE howdah.outbox IN ACCESS EXCLUSIVE MODE")
-        monkeypatch.setattr(database, "ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(serving, "ANSWER_SECONDS", 1.0)
         async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(2 if are_answered else 1):
                 assert await questions.asked.get() is are_answered

@@ -97,7 +97,7 @@ class House:
         self.is_open = False
         tasks = [
             *manager._tasks,
-            *manager._database._reader._tasks,
+            *manager._database.reader._tasks,
             *manager._database.definitions._tasks,
         ]
         if manager.writer._task is not None:
@@ -107,7 +107,7 @@ class House:
         await asyncio.gather(*tasks, return_exceptions=True)
         if manager.writer._connection is not None:
             manager.writer._connection.terminate()
-        manager._database._pool.terminate()
+        manager._database.pool.terminate()
         manager.auth.close()
         await manager._database.engine.dispose()
         await self._forgotten()
@@ -197,7 +197,7 @@ class House:
             await until(holds_later)
 
     async def upkeep(self) -> None:
-        await self.manager._database._maintenance.run_once()
+        await self.manager._serving.maintenance.run_once()
 
 
 def _words(arguments: dict[str, object]) -> dict[str, object]:

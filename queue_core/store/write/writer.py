@@ -92,6 +92,7 @@ class Writer:
     def __init__(
         self,
         owner: Owner,
+        connection: asyncpg.Connection,
         book: SegmentBook,
         counters: Counters,
         clock: Callable[[], float],
@@ -100,7 +101,7 @@ class Writer:
     ) -> None:
         self.generation = 1
         self.submitted = 0  # units, so far
-        self.is_connected = False
+        self.is_connected = True
         self.is_waiting = False  # for a commit that takes its time: somebody may hold a lock
         self.on_checkpoint: Checkpoint | None = None
         self.on_lost: Callable[[StoreUnavailable], None] | None = None
@@ -126,7 +127,8 @@ class Writer:
         self._first_mark = 0  # number of the newest commit when this generation began
         self._rotate_at = 0  # journal rows before the next try, after one in vain
         self._last_stamp = 0.0
-        self._connection: asyncpg.Connection | None = None
+        self._connection: asyncpg.Connection | None = connection  # None: lost
+        connection.add_termination_listener(self._on_hang_up)
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self._complain = Complaints(log).warn  # clients decide how often
@@ -184,12 +186,6 @@ class Writer:
         await waiter.done
 
     # --- life
-
-    async def open(self) -> asyncpg.Connection:
-        """Connects and takes ownership of the database. Raises what is in the way."""
-        connection = await self._connect()
-        self.is_connected = True
-        return connection
 
     def start(self, generation: int, first_seq: int) -> None:
         self.generation = generation
@@ -441,16 +437,12 @@ class Writer:
 
     # --- the connection
 
-    async def _connect(self) -> asyncpg.Connection:
-        self._connection = connection = await self._owner.connect()
-        connection.add_termination_listener(self._on_hang_up)
-        return connection
-
     async def _connected(self) -> asyncpg.Connection:
         connection = self._connection
         if connection is None or connection.is_closed():
             self.is_connected = False
-            connection = await self._connect()
+            self._connection = connection = await self._owner.reconnect()
+            connection.add_termination_listener(self._on_hang_up)
         return connection
 
     async def _reconnect(self) -> None:
