@@ -20,8 +20,7 @@ from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, STORE, SUBSCRIBER, U
 from protocols.services import Services
 from protocols.timer import Timer
 from queue_core.access.auth import Identity, Peer
-from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.queue import Queue
+from queue_core.queues.queue import Queue, wait_for_room
 from queue_core.scheduler import scheduler
 from queue_core.vhost import Vhost
 

@@ -29,11 +29,11 @@ from queue_core.routing.exchange_arguments import (
     is_cache_stored,
 )
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-from queue_core.routing.router import Match
+from queue_core.routing.route import Match
 
 if TYPE_CHECKING:
     from queue_core.queues.ports import StoredQueues
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

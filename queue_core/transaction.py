@@ -19,7 +19,7 @@ from queue_core.queues.queue import Appends, Queue, is_bound
 from queue_core.queues.repeated_publishes import forget_live
 
 if TYPE_CHECKING:
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
     from queue_core.vhost import Vhost
 
 Live = list[tuple[Queue, Message, tuple[object, ...]]]

@@ -24,6 +24,7 @@ from queue_core.delivery.cursor import settle
 from queue_core.errors import (
     CoreError,
     NameReserved,
+    QueueFull,
     QueueInUse,
     QueueNotEmpty,
     QueueNotFound,
@@ -44,10 +45,11 @@ from queue_core.queues.reserved_names import (
     is_own,
     is_reserved,
 )
-from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
+from queue_core.queues.spec import Overflow, QueueKind, QueueSpec, require_short_name
 from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.routing.router import WIDE_ROUTE, Route, Router
+from queue_core.routing.route import Route
+from queue_core.routing.router import WIDE_ROUTE, Router
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -76,6 +78,9 @@ class Vhost:
         self.queues: dict[str, Queue] = {}
         self._owned: dict[int, dict[str, Queue]] = {}  # exclusive queues by their connection
         self.context = context
+        self.counters = context.counters
+        # Queues of subscribers that this turn's publishes found full; see `take_pressed`.
+        self.pressed = context.pressed
         self.writer = writer
         self._keeper = keeper
         self._stored = stored
@@ -137,7 +142,7 @@ class Vhost:
         appends = queue.take_run(messages, options)
         if appends is None:
             return None
-        self.context.counters.published += len(messages)
+        self.counters.published += len(messages)
         if not appends:
             return Published.DONE
         self.writer.submit(Unit(appends, publisher, token, is_run=True))
@@ -166,7 +171,7 @@ class Vhost:
         token: int,
         records: tuple[Record, ...],
     ) -> Published:
-        counters = self.context.counters
+        counters = self.counters
         counters.published += 1
         if len(route) > WIDE_ROUTE:
             self.router.effort.spent += len(route)
@@ -212,12 +217,37 @@ class Vhost:
     def take_pressed(self) -> list[Queue]:
         """Queues of subscribers that the last publishes found full. Whoever published them waits
         for room, see `backpressure`; one that is about to publish throws away what others left."""
-        pressed = self.context.pressed
+        pressed = self.pressed
         if not pressed:
             return NOT_PRESSED
         found = list(pressed)
         pressed.clear()
         return found
+
+    def take_crowded(self) -> bool:
+        """Tells whether the last publishes brought many messages into a queue in memory that has
+        many already: then whoever published rests for a moment, so that consumers get theirs."""
+        is_crowded, self.context.is_crowded = self.context.is_crowded, False
+        return is_crowded
+
+    def why_refused(self, message: Message) -> CoreError:
+        """Makes the error for a publisher whose message was refused."""
+        delays = self.context.delays
+        if delays.refuses(message.not_before):
+            return delays.error()
+        route = self.router.route(
+            message.exchange, message.routing_key, _headers_of(message), message.deciding_property
+        )
+        for queue, _ in route:
+            if queue.spec.overflow is not Overflow.DROP_HEAD or queue.is_full():
+                return queue.full_error()
+        return QueueFull(
+            "a queue that it was routed to is full; consume from it, or raise its limits"
+        )
+
+    def report_inert(self, what: str, name: str, arguments: Iterable[str]) -> None:
+        """Tells people once of arguments that have no effect."""
+        self.context.inert_arguments.report(what, name, arguments)
 
     @staticmethod
     def _has_window(route: Route[Queue]) -> bool:

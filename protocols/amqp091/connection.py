@@ -82,8 +82,7 @@ class Connection(MachineConnection[Machine]):
         machine.has_published = False
         if vhost.writer.is_congested and not self._gate.is_shut_for(STORE):
             self._hold_for_store(vhost)
-        elif vhost.context.is_crowded:
-            vhost.context.is_crowded = False
+        elif vhost.take_crowded():
             self._rest()
         self._memory.hold_if_short()
         if pressed := vhost.take_pressed():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound, give_back
+from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound
 from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
 from protocols.mqtt.publish.acknowledgements import Inbound, Received
@@ -365,7 +365,7 @@ class Client:
         line = [] if self._stored_sink is None else self._stored_sink.line
         for flight in (*self.deliverer.outbound.pending, *line):
             if flight.delivery is not None:
-                give_back(flight.delivery)
+                flight.delivery.give_back()
 
     def end(self, *, is_clean: bool) -> None:
         """Ends the client with its connection, and detaches the session, which may live on."""

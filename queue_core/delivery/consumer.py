@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
 # into the gateway's memory.
 UNLIMITED: Final = 65_536
+ENTRY_OVERHEAD_BYTES: Final = 512  # Python objects around a message in a queue
 _numbers = count(1)  # of consumers, by which people tell them apart
 
 
@@ -56,6 +57,27 @@ class Delivery(msgspec.Struct, eq=False):
     @property
     def queue_name(self) -> str:
         return self.consumer.cursor.queue_name
+
+    @property
+    def is_stored(self) -> bool:
+        """Tells whether the message is in PostgreSQL, so that settling it takes a commit."""
+        return self.consumer.cursor.journal is not None
+
+    def mark_begun(self) -> None:
+        """Notes that the peer may have begun to take the message, which does not expire then."""
+        self.consumer.cursor.history.begun.add(self.offset)
+
+    def unmark_begun(self) -> None:
+        """Notes that the peer never saw the message: it may expire again."""
+        self.consumer.cursor.history.begun.discard(self.offset)
+
+    def give_back(self) -> None:
+        """Puts a message that was never sent back into its queue, as if it had not been handed
+        out. A stream has nothing to put back."""
+        cursor = self.consumer.cursor
+        if self.is_open and cursor.requeues:
+            cursor.detach(self)
+            cursor.take_back(self.entry)
 
 
 class Sink(Protocol):
@@ -152,10 +174,12 @@ class Consumer:
         "cursor",
         "is_closed",
         "is_paused",
+        "is_stream",
         "is_waiting",
         "number",
         "on_drained",
         "on_overdue",
+        "queue_id",
         "replenish",
         "shared",
         "since",
@@ -168,6 +192,8 @@ class Consumer:
 
     def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
         self.cursor = cursor
+        self.queue_id = cursor.spec.queue_id  # 0: the queue is not stored
+        self.is_stream = not cursor.spec.requeues
         self.sink = sink
         self.spec = spec
         self.credit = spec.credit
@@ -188,6 +214,18 @@ class Consumer:
     @property
     def tag(self) -> str:
         return self.spec.tag
+
+    @property
+    def queue_name(self) -> str:
+        return self.cursor.queue_name
+
+    def backlog(self) -> int:
+        """Counts the messages that are ready in the queue, and that nobody has taken yet."""
+        return self.cursor.ready.count()
+
+    def count_delivered(self, count: int) -> None:
+        """Counts messages that an adapter wrote to the peer past the queue, as they came."""
+        self.cursor.context.counters.delivered += count
 
     def has_credit(self) -> bool:
         if self.credit <= 0 or self.is_paused:

@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry, Sink
+from queue_core.delivery.consumer import (
+    ENTRY_OVERHEAD_BYTES,
+    Consumer,
+    ConsumerSpec,
+    Delivery,
+    Entry,
+    Sink,
+)
 from queue_core.delivery.consumer_set import ConsumerSet
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
 from queue_core.delivery.deadlines import SettlementDeadlines
@@ -24,7 +31,7 @@ from queue_core.delivery.entry_memory import EntryMemory
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.lease import BEYOND_ALL_OFFSETS, Lease
 from queue_core.delivery.ports import CursorContext, Journal, Policy
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES, Ready
+from queue_core.delivery.ready import Ready
 from queue_core.delivery.runs import runs_of
 from queue_core.errors import CoreError
 from queue_core.message.message import Amendment, Message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from queue_core.delivery.consumer import Entry
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES, Budget
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES, Entry
+from queue_core.delivery.ready import Budget
 from queue_core.message.message import Message
 
 SOON_SECONDS: Final = 5.0  # what is wanted later than that is read back, unless memory is plenty

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush, nsmallest
 from typing import Final, Protocol
 
-from queue_core.delivery.consumer import Entry
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES, Entry
 from queue_core.delivery.intervals import Intervals
 
 CHUNK: Final = 4000  # entries a read-back asks for at most
 LOW: Final = 4000  # entries left in the run when the next chunk is asked for: consumers take these
 # while the database reads, and so go on while a batch is being committed
-ENTRY_OVERHEAD_BYTES: Final = 512  # bytes of Python objects around a message
 LEAST: Final = 16  # entries that a queue may always hold, however tight memory is
 SLACK: Final = 64  # marks and doubles that may always wait to be cleared away
 PASSED: Final = 1000  # marks passed before they are forgotten: the list of them is long

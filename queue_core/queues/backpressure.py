@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from queue_core.errors import ConsumerStalled
 
 if TYPE_CHECKING:
     from queue_core.queues.competing import CompetingQueue
-    from queue_core.queues.queue import Queue
     from queue_core.timers import Appointment
 
 log = logging.getLogger(__name__)
@@ -138,10 +136,3 @@ class Backpressure:
             queue.context.counters.stalled_consumers += 1
             log.warning("a consumer of queue '%s' is disconnected: it %s", queue.name, error)
             consumer.sink.on_cancel(consumer, error)
-
-
-async def wait_for_room(queues: Iterable[Queue]) -> None:
-    """Returns when each of the queues has room, one after the other."""
-    for queue in queues:
-        if queue.backpressure is not None:
-            await queue.backpressure.room()

@@ -129,6 +129,10 @@ class ClassicQueue(CompetingQueue):
     def pending(self) -> int:
         return self.log.pending
 
+    @property
+    def next_offset(self) -> int:
+        return self.log.next_offset + self.log.pending
+
     def is_repeated(self, message: Message, taken: set[Log]) -> bool:
         return self.window is not None and self.log not in taken
 

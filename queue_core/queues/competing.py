@@ -148,6 +148,12 @@ class CompetingQueue(Queue):
             spec.max_bytes is not None and self.cursor.ready.bytes + coming_bytes >= spec.max_bytes
         )
 
+    def is_half_full(self) -> bool:
+        spec, ready = self.spec, self.cursor.ready
+        if spec.max_length is not None and 2 * (ready.count() + self.pending) >= spec.max_length:
+            return True
+        return spec.max_bytes is not None and 2 * ready.bytes >= spec.max_bytes
+
     def press(self) -> None:
         """Makes whoever publishes now wait, if the queue holds its publishers and is full."""
         if self.backpressure is not None and self.backpressure.is_full():

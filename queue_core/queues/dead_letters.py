@@ -23,7 +23,8 @@ from queue_core.routing.exchanges import ExchangeKind
 if TYPE_CHECKING:
     from queue_core.commit.ports import Writer
     from queue_core.queues.queue import Appends, Queue
-    from queue_core.routing.router import Route, Router
+    from queue_core.routing.route import Route
+    from queue_core.routing.router import Router
 
 log = logging.getLogger(__name__)
 

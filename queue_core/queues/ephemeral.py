@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from queue_core.delivery.consumer import Consumer, Entry
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES, Consumer, Entry
 from queue_core.delivery.cursor import Cursor
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES, FifoReady, Ready
+from queue_core.delivery.ready import FifoReady, Ready
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.message.message import Message
 from queue_core.queues.competing import CompetingQueue, cursor_spec

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -111,6 +111,16 @@ class Queue(ABC):
         """Messages for this queue that are on their way to the disk."""
         return 0
 
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message that a stored queue will take: those on their way to the
+        disk have theirs below it."""
+        return 0
+
+    def is_half_full(self) -> bool:
+        """Tells whether half of the room that the queue's limits leave is taken."""
+        return False
+
     # --- consuming
 
     async def find_start(self, spec: ConsumerSpec) -> int:
@@ -170,6 +180,13 @@ class Queue(ABC):
     @abstractmethod
     def end(self, reason: CoreError) -> None:
         """Ends the consumers, and lets publishers go that wait: the queue is gone."""
+
+
+async def wait_for_room(queues: Iterable[Queue]) -> None:
+    """Returns when each queue that holds its publishers has room, one after the other."""
+    for queue in queues:
+        if queue.backpressure is not None:
+            await queue.backpressure.room()
 
 
 def is_bound(route: Iterable[tuple[Queue, tuple[object, ...]]]) -> bool:

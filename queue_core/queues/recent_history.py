@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 from queue_core.message.message import Message
 from queue_core.queues.deduplication import Repetitions
 

@@ -10,7 +10,7 @@ from queue_core.message.message import Message
 from queue_core.queues.queue import Appends, Queue
 
 if TYPE_CHECKING:
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
 
 
 def still_there(

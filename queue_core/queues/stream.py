@@ -109,6 +109,10 @@ class StreamQueue(Queue):
     def pending(self) -> int:
         return self.log.pending
 
+    @property
+    def next_offset(self) -> int:
+        return self.log.next_offset + self.log.pending
+
     def _on_commit(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.not_before is not None:

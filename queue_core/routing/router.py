@@ -21,6 +21,7 @@ from queue_core.message.topic_forms import dotted
 from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef, Q
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
+from queue_core.routing.route import MAX_KEPT_KEY, Match, Route
 from queue_core.routing.topics import levels_of
 from queue_core.scheduler import Effort
 
@@ -38,7 +39,6 @@ PREDECLARED_NAMES: Final = frozenset(spec.name for spec in PREDECLARED)
 
 MAX_ROUTES: Final = 50_000  # kept in each of the two caches; past that both start again
 MAX_MATCHES: Final = 500_000  # in all routes kept: ten thousand subscribers of `#` weigh, too
-MAX_KEPT_KEY: Final = 512  # characters; a route with a longer key is found anew each time
 # Comparisons of one message, beyond those of one key at one exchange: some 20 ms. A message with
 # 1,000 keys that leads through 1,000 exchanges would hold up everybody for a second.
 MAX_COMPARISONS: Final = 16_384
@@ -46,16 +46,6 @@ WIDE_ROUTE: Final = 16  # queues; handing a message over to more is worth counti
 
 NO_HEADERS: Final[Mapping[str, object]] = {}
 K = TypeVar("K")
-
-
-class Match(NamedTuple, Generic[Q]):
-    """A queue that a message goes to, and the options of the subscriptions that led there."""
-
-    queue: Q
-    options: tuple[object, ...]
-
-
-Route = tuple[Match[Q], ...]
 
 
 class Removal(NamedTuple, Generic[Q]):

@@ -238,7 +238,7 @@ def _check_arguments(channel: Channel, method: BasicConsume) -> None:
             f"those with one are {', '.join(sorted(CONSUMER_ARGUMENTS))}"
         )
     unknown = [name for name in inert if name not in INERT_CONSUMER_ARGUMENTS]
-    terms.vhost.context.inert_arguments.report("consumer of queue", method.queue, unknown)
+    terms.vhost.report_inert("consumer of queue", method.queue, unknown)
 
 
 def _priority(arguments: Mapping[str, object]) -> int:
@@ -288,12 +288,12 @@ async def cancel(channel: Channel, method: BasicCancel) -> None:
     if consumer is not None:
         with suppress(TimeoutError):  # the database is away: nobody is to wait for that
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                await has_caught_up(channel.vhost, consumer.cursor.queue_name)
+                await has_caught_up(channel.vhost, consumer.queue_name)
         if channel.state is not ChannelState.OPEN:
             return
     consumer = channel.forget(method.consumer_tag)
     if consumer is not None:
-        if consumer.cursor.queue_name == channel.reply_queue:
+        if consumer.queue_name == channel.reply_queue:
             channel.reply_queue = ""
         channel.vhost.end_consumer(consumer, None)
     if not method.nowait:

@@ -116,7 +116,7 @@ def native_for(delivery: Delivery, now: float) -> bytes:
     extra: dict[str, object] = {}
     if delivery.failures:
         extra[COUNT_HEADER] = LongInt(delivery.failures)
-    if not delivery.consumer.cursor.requeues:
+    if delivery.consumer.is_stream:
         extra[OFFSET_HEADER] = LongInt(delivery.offset)
     return with_headers(native, extra) if extra else native
 

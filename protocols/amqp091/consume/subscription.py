@@ -51,7 +51,7 @@ class Subscription:
         # `whole_message`.
         channel = self.channel
         number, unacked, tag = channel.number, channel.unacked, channel.delivery_tag
-        output, keeps, is_stream = channel.output, not self.no_ack, not consumer.cursor.requeues
+        output, keeps, is_stream = channel.output, not self.no_ack, consumer.is_stream
         output.wake()
         pieces, envelopes, largest = output.pieces, self._envelopes, channel.largest_body
         total = 0

@@ -28,7 +28,7 @@ from protocols.amqp091.wire.methods import (
     TxSelectOk,
 )
 from queue_core.access.auth import Action
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published

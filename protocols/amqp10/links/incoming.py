@@ -48,7 +48,6 @@ from queue_core.errors import CoreError
 from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message
 from queue_core.outcomes import Published
-from queue_core.queues.spec import Overflow
 
 if TYPE_CHECKING:
     from protocols.amqp10.client import Client
@@ -228,7 +227,7 @@ class IncomingLink:
             self._answer(delivery, RELEASED)
         else:
             self.client.counters.rejected_transfers += 1
-            engine.reject(delivery, RESOURCE_LIMIT, self._why_refused(message))
+            engine.reject(delivery, RESOURCE_LIMIT, str(self._vhost.why_refused(message)))
             engine.settle(delivery)
 
     def _check_again(self) -> None:
@@ -291,20 +290,6 @@ class IncomingLink:
         engine.reject(delivery, error.condition, error.text)
         engine.settle(delivery)
         self.client.wake()
-
-    def _why_refused(self, message: Message) -> str:
-        if self._vhost.context.delays.refuses(message.not_before):
-            return str(self._vhost.context.delays.error())
-        route = self._vhost.router.route(
-            message.exchange,
-            message.routing_key,
-            message.properties.header_map,
-            message.deciding_property,
-        )
-        for queue, _ in route:
-            if queue.spec.overflow is not Overflow.DROP_HEAD or queue.is_full():
-                return str(queue.full_error())
-        return "a queue that it was routed to is full; consume from it, or raise its limits"
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
         """Nothing more comes, and nobody is told any more."""

@@ -133,7 +133,7 @@ class OutgoingLink(SendingLink):
         header = header_of(message, self._clock(), True, 0)
         data = whole(message, header, None, self._vhost.queues)
         if len(data) > self._large and not self._fits(len(data)):
-            self._vhost.context.counters.dropped_rejected += 1
+            self._vhost.counters.dropped_rejected += 1
             return
         consumer.credit -= 1
         self._next = number = self._next + 1

@@ -30,8 +30,7 @@ from protocols.amqp10.wire.sections import (
 )
 from protocols.amqp10.wire.types import Described, Malformed, ULong
 from protocols.carrier import Carrier
-from queue_core.delivery.consumer import Consumer, Delivery
-from queue_core.delivery.ready import ENTRY_OVERHEAD_BYTES
+from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES, Consumer, Delivery
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, RELEASED, Published

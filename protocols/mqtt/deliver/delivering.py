@@ -248,7 +248,7 @@ class Deliverer:
         live = self._live
         if live is None or not live.is_paused or self.progress == self._stuck_at:
             return False
-        return live.cursor.ready.count() > BACKLOG_MESSAGES
+        return live.backlog() > BACKLOG_MESSAGES
 
     async def catch_up(self) -> None:
         """Returns when this client is not behind any more, or has had its time."""
@@ -501,7 +501,7 @@ class Deliverer:
         """Does nothing: `end_of_chunk` looks whether the live queue may go on."""
 
     def on_expired(self, flight: Flight) -> None:
-        self._vhost.context.counters.dropped_expired += 1
+        self._vhost.counters.dropped_expired += 1
 
     def on_launch(self, flight: Flight) -> None:
         """Is never called: flights of the live queue are this client's own, and await no claim."""

@@ -84,14 +84,6 @@ class Flight(msgspec.Struct, eq=False):
     is_dup: bool = False
 
 
-def give_back(delivery: Delivery) -> None:
-    """Puts a delivery that was never sent back into its queue, as if it had not been handed out."""
-    cursor = delivery.consumer.cursor
-    if delivery.is_open and cursor.requeues:
-        cursor.detach(delivery)
-        cursor.take_back(delivery.entry)
-
-
 class Outbound:
     """Flights to one client: `in_flight` by packet identifier, and `pending`, which found the
     window full."""

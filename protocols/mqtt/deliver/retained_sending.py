@@ -19,9 +19,7 @@ from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.reasons import MqttError, reason_of
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
-from queue_core.queues.classic import ClassicQueue
-from queue_core.queues.ephemeral import EphemeralQueue
-from queue_core.routing.router import Match
+from queue_core.routing.route import Match
 from queue_core.scheduler import scheduler
 from queue_core.sessions.subscription import Subscription
 
@@ -158,10 +156,9 @@ class RetainedSending:
         return [session.live] if session.stored is None else [session.stored, session.live]
 
     def _is_crowded(self) -> bool:
-        stored = self._session.stored
+        """Tells whether to wait: half of a queue is for what is published meanwhile."""
         return (
-            _is_half_full(self._session.live)
-            or (stored is not None and _is_half_full(stored, stored.log.pending))
+            any(queue.is_half_full() for queue in self._queues())
             or self._session.vhost.writer.is_congested
         )
 
@@ -174,12 +171,3 @@ class RetainedSending:
             return  # values retained before stay where they are
         async for kept in self._retained.match(vhost, topic_filter, mark=mark):
             yield kept.message
-
-
-def _is_half_full(queue: EphemeralQueue | ClassicQueue, coming: int = 0) -> bool:
-    """Tells whether half of the queue is taken: the other half is for messages that are published
-    meanwhile."""
-    spec, ready = queue.spec, queue.cursor.ready
-    if spec.max_length is not None and 2 * (ready.count() + coming) >= spec.max_length:
-        return True
-    return spec.max_bytes is not None and 2 * ready.bytes >= spec.max_bytes

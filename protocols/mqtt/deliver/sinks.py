@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocols.mqtt.conversion.properties import published_qos
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.delivery_plan import plan_of
-from protocols.mqtt.deliver.outbound import Flight, Sent, give_back
+from protocols.mqtt.deliver.outbound import Flight, Sent
 from protocols.mqtt.subscribe.rights import WaitingRights
 from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.errors import CoreError
@@ -104,7 +104,7 @@ class StoredSink:
             return
         state = Sent.AWAITS_PUBACK if plan.qos == 1 else Sent.AWAITS_PUBREC
         flight = Flight(self, state, message, plan, delivery)
-        place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
+        place = (delivery.consumer.queue_id, delivery.offset)
         outbound = deliverer.outbound
         earlier = self._resumed.pop(place, 0) if self._resumed else 0
         if earlier:
@@ -136,7 +136,7 @@ class StoredSink:
         QoS 2, its identifier stays taken until PUBREL."""
         deliverer = self._deliverer
         deliverer.drop_forbidden(delivery.message)
-        place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
+        place = (delivery.consumer.queue_id, delivery.offset)
         earlier = self._resumed.pop(place, 0)
         deliverer.outbound.reserved.pop(earlier, None)
         packet_id = earlier or deliverer.outbound.own_id(delivery.offset)
@@ -153,7 +153,7 @@ class StoredSink:
         self._unrecorded.discard(flight)
         delivery = flight.delivery
         if delivery is not None and flight.state is Sent.AWAITS_PUBREC:
-            delivery.consumer.cursor.history.begun.add(delivery.offset)  # [MQTT-4.3.3-7]
+            delivery.mark_begun()  # [MQTT-4.3.3-7]
         line = self.line
         while line and line[0] not in self._unrecorded:
             self._deliverer.send(line.pop(0))
@@ -194,8 +194,8 @@ class StoredSink:
         self._deliverer.outbound.reserved.pop(flight.packet_id, None)
         self._end_packet(flight)
         if delivery is not None:
-            delivery.consumer.cursor.history.begun.discard(delivery.offset)
-            give_back(delivery)
+            delivery.unmark_begun()
+            delivery.give_back()
 
     def _end_packet(self, flight: Flight) -> None:
         """Writes down the end of a flight that was written down itself. Until that is committed,
@@ -215,7 +215,7 @@ class StoredSink:
         for flight in flights:
             delivery = flight.delivery
             if flight.owner is self and delivery is not None:
-                place = (delivery.consumer.cursor.spec.queue_id, delivery.offset)
+                place = (delivery.consumer.queue_id, delivery.offset)
                 self._session.remember(True, flight.packet_id, flight.state, *place)
 
 
@@ -273,10 +273,10 @@ class SharedSink:
         outbound = self._deliverer.outbound
         flight.packet_id = outbound.take_id()
         outbound.in_flight[flight.packet_id] = flight
-        if delivery.consumer.cursor.journal is None:
-            self.on_recorded(flight)
-        else:
+        if delivery.is_stored:
             self._deliverer.commit_first(flight)
+        else:
+            self.on_recorded(flight)
         # Settled in the same commit; last, because the credit given back may bring the next one.
         session.vhost.settle((delivery,), ACCEPTED)
 
@@ -305,4 +305,4 @@ class SharedSink:
     def on_expired(self, flight: Flight) -> None:
         delivery, flight.delivery = flight.delivery, None
         if delivery is not None:
-            give_back(delivery)
+            delivery.give_back()

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.publish.runs import Run, taker_of
 from queue_core.outcomes import Published
-from queue_core.queues.backpressure import wait_for_room
-from queue_core.queues.queue import Appends
+from queue_core.queues.queue import Appends, wait_for_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from queue_core.commit.unit import Publisher, Record
     from queue_core.message.message import Message
     from queue_core.queues.queue import Queue
-    from queue_core.routing.router import Match, Route
+    from queue_core.routing.route import Match, Route
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -130,7 +129,7 @@ class Job:
                 deliverer, consumer = taker
                 if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
                     deliverer.send_run(consumer, run.octets, run.marks, run.qos)
-                    consumer.cursor.context.counters.delivered += len(run)
+                    consumer.count_delivered(len(run))
                     return True
             messages = run.messages()
         if queue.is_held():
@@ -186,7 +185,7 @@ class Lane:
             return self._vhost.hand_over(message, stored, publisher, token, records)
         self._put_message(live, message)
         if not stored and not records:
-            self._vhost.context.counters.published += 1
+            self._vhost.counters.published += 1
             return Published.DONE
         outcome = self._vhost.hand_over(message, stored, publisher, token, records)
         if outcome is Published.REMEMBERED:
@@ -194,7 +193,7 @@ class Lane:
         return Published.DONE if outcome is Published.NOWHERE else outcome
 
     def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:
-        self._vhost.context.counters.published += len(run)
+        self._vhost.counters.published += len(run)
         self._put(Job(route, [], len(run.octets), run))
 
     def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:
@@ -246,7 +245,7 @@ class Lane:
         except Exception:
             log.exception("a bug: what a client published reaches not all of its subscribers")
             progress = Progress.ALL
-        self._vhost.context.pressed.clear()  # the lane finds out for itself
+        self._vhost.pressed.clear()  # the lane finds out for itself
         if progress is Progress.HELD:
             self.held_by = [queue for queue, _ in job.route]
             self._worker.wait(self)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.mqtt.publish.fan_out import WIDE
-from queue_core.routing.router import Match
+from queue_core.routing.route import Match
 
 if TYPE_CHECKING:
     from queue_core.queues.queue import Queue
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
 
 
 class KnownTopic:

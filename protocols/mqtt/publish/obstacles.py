@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queue_core.queues.backpressure import wait_for_room
+from queue_core.queues.queue import wait_for_room
 
 if TYPE_CHECKING:
     from protocols.mqtt.publish.publishing import Publishing

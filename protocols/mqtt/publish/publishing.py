@@ -32,14 +32,14 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import ACCEPTED, Published
-from queue_core.routing.router import MAX_KEPT_KEY, Match
+from queue_core.routing.route import MAX_KEPT_KEY, Match
 from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
     from protocols.mqtt.terms import Terms
     from queue_core.commit.unit import Record
     from queue_core.queues.queue import Queue
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
     from queue_core.sessions.session import Session
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Publishing:
         self._put = terms.output.put
         self.session = session
         self.vhost = session.vhost
-        self.pressed = session.vhost.context.pressed  # queues that were found full in this turn
+        self.pressed = session.vhost.pressed  # queues that were found full in this turn
         self.client_id = session.client_id
         self.is_5 = terms.is_5
         self.form = MQTT5 if self.is_5 else MQTT3
@@ -274,7 +274,7 @@ class Publishing:
         octets = data[position : run.end]
         for taker, consumer in takers:
             taker.send_run(consumer, octets, run.marks, qos)
-        counters = self.vhost.context.counters
+        counters = self.vhost.counters
         counters.published += count
         counters.delivered += count * len(takers)
         return run

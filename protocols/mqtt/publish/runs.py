@@ -19,7 +19,7 @@ from protocols.mqtt.deliver.delivering import Deliverer
 if TYPE_CHECKING:
     from queue_core.delivery.consumer import Consumer
     from queue_core.queues.queue import Queue
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
 
 MOST: Final = 1000  # messages of one run
 DELIVERIES: Final = 20_000  # that one run sets going

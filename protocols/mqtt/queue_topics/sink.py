@@ -9,7 +9,7 @@ from protocols.mqtt.conversion.properties import QUEUE_PREFIX
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.delivery_plan import Plan
 from protocols.mqtt.deliver.frames import user_octets
-from protocols.mqtt.deliver.outbound import Flight, Sent, give_back
+from protocols.mqtt.deliver.outbound import Flight, Sent
 from protocols.mqtt.queue_topics.addresses import (
     key_of,
     parse_queue_address,
@@ -219,7 +219,7 @@ class QueueSink:
         self._end_packet(flight)
         if delivery is not None:
             self._held.pop(delivery.offset, None)
-            give_back(delivery)
+            delivery.give_back()
 
     def _end_packet(self, flight: Flight) -> None:
         """Writes down the end of a packet that `_record` has written down."""

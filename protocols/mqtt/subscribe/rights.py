@@ -17,7 +17,7 @@ from queue_core.message.topic_forms import dotted
 
 if TYPE_CHECKING:
     from queue_core.message.message import Message
-    from queue_core.queues.classic import ClassicQueue
+    from queue_core.queues.queue import Queue
     from queue_core.sessions.subscription import Subscription
 
 MOST_KEPT_ANSWERS: Final = 1000  # by filter or topic
@@ -50,9 +50,9 @@ class WaitingRights:
         self._answers: Memo[str, bool] = Memo(MOST_KEPT_ANSWERS)
         self.doubtful_below = 0  # offsets of the session's queue
 
-    def doubt(self, queue: ClassicQueue) -> None:
+    def doubt(self, queue: Queue) -> None:
         """Has all messages judged that are in the queue, or on their way there."""
-        self.doubtful_below = queue.log.next_offset + queue.log.pending
+        self.doubtful_below = queue.next_offset
 
     def allow(self, message: Message, options: Sequence[Subscription]) -> bool:
         """Allows a message by its own topic, or by a filter that brought it, whether or not its

@@ -24,10 +24,9 @@ from queue_core.counters import Counters
 from queue_core.errors import CoreError, InvalidArgument, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.queues.backpressure import wait_for_room
 from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.ephemeral import EphemeralQueue
-from queue_core.queues.queue import Appends
+from queue_core.queues.queue import Appends, wait_for_room
 from queue_core.queues.spec import Overflow
 from queue_core.store.write.rows import Forms, message_from_row
 from queue_core.store.write.writer import Writer
@@ -35,7 +34,7 @@ from queue_core.store.write.writer import Writer
 if TYPE_CHECKING:
     from queue_core.commit.unit import Record
     from queue_core.queues.queue import Queue
-    from queue_core.routing.router import Route
+    from queue_core.routing.route import Route
     from queue_core.sessions.retained import Retained
     from queue_core.store.requests.commands import Commands
     from queue_core.vhost import Vhost

@@ -67,10 +67,7 @@ async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> N
 async def test_its_values_are_in_the_listeners_own_virtual_host(vhost: str, hears: bool) -> None:
     """What the whole gateway does is not for everybody who has a corner of it."""
     sent: list[str] = []
-    queue = SimpleNamespace(
-        spec=SimpleNamespace(max_length=None, max_bytes=None),
-        cursor=SimpleNamespace(ready=None),
-    )
+    queue = SimpleNamespace(is_half_full=lambda: False)
     session: Any = SimpleNamespace(
         vhost=SimpleNamespace(
             name=vhost,

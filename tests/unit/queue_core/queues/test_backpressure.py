@@ -11,8 +11,9 @@ from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.errors import ConsumerStalled, CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.queues.backpressure import Backpressure, wait_for_room
+from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.ephemeral import EphemeralQueue
+from queue_core.queues.queue import wait_for_room
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
 from queue_core.timers import Agenda

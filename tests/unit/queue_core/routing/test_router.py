@@ -23,7 +23,8 @@ from queue_core.errors import (
 from queue_core.routing import router as router_module
 from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.routing.router import Match, Removal, Route, Router
+from queue_core.routing.route import Match, Route
+from queue_core.routing.router import Removal, Router
 from queue_core.routing.topics import MAX_LEVELS
 
 

@@ -15,7 +15,7 @@ from queue_core.message.message import Message
 from queue_core.queues import ephemeral
 from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.ephemeral import EphemeralQueue
-from queue_core.routing.router import Match
+from queue_core.routing.route import Match
 from tests.support.until import turns
 from tests.unit.protocols.mqtt.publish.test_runs import TOPICS, Stage
 

@@ -41,7 +41,8 @@ from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.routing.router import Match, Router
+from queue_core.routing.route import Match
+from queue_core.routing.router import Router
 from tests.unit.protocols.mqtt.fake_connection import Link, terms_of
 from tests.unit.protocols.mqtt.vectors import VECTORS
 
@@ -59,13 +60,6 @@ class Place:
         return None
 
 
-class Context:
-    """As much of a queue context as publishing needs."""
-
-    def __init__(self) -> None:
-        self.pressed: list[Any] = []
-
-
 class Routes:
     """As much of a vhost as publishing needs: every topic leads to one place."""
 
@@ -74,7 +68,7 @@ class Routes:
     def __init__(self, outcome: Published) -> None:
         self.router: Router[Any] = Router()
         self.published: list[Message] = []
-        self.context = Context()
+        self.pressed: list[Any] = []
         self._outcome = outcome
         for topic in TOPICS:
             self.router.topic_routes[topic] = (Match(Place(), ()),)
