@@ -76,10 +76,10 @@ class Connection(MachineConnection[Machine]):
         return True
 
     def _hold_back_if_needed(self, vhost: Vhost, submitted: int) -> None:
-        machine = self._machine
-        if not machine.has_published or self._is_leaving:
+        client = self._machine.client
+        if client is None or not client.has_published or self._is_leaving:
             return
-        machine.has_published = False
+        client.has_published = False
         if vhost.writer.is_congested and not self._gate.is_shut_for(STORE):
             self._hold_for_store(vhost)
         elif vhost.take_crowded():

@@ -6,8 +6,9 @@ out of the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from protocols.amqp091.context import Context
 from protocols.amqp091.errors import Amqp091Error
@@ -17,6 +18,12 @@ from protocols.carrier import Carrier
 from queue_core.access.auth import Action, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
 from queue_core.vhost import Vhost
+
+
+class FailChannel(Protocol):
+    """Ends a channel with an error; `index` is the method that it belongs to, if any does."""
+
+    def __call__(self, number: int, error: Amqp091Error, index: int = 0) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Terms:
         agreement: Agreement,
         output: Output,
         carrier: Carrier,
-        fail_channel: Callable[[int, Amqp091Error], None],
+        fail_channel: FailChannel,
     ) -> None:
         self.settings = context.settings
         self.counters = context.counters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from protocols.amqp091.client import Client
 from protocols.amqp091.consume.deliveries import CONTENT
 from protocols.amqp091.context import Context
 from protocols.amqp091.machine import Machine
@@ -62,7 +63,14 @@ class Conversation:
         self.output = Output(lambda: None, lambda: None)
         context = Context(self.services, settings or Settings())
         self.counters = context.counters
-        self.machine = Machine(context, self.output, FakeCarrier())
+        self.carrier = FakeCarrier()
+        self.machine = Machine(context, self.output, self.carrier)
+
+    @property
+    def client(self) -> Client:
+        """The open connection's own part of the machine."""
+        assert self.machine.client is not None
+        return self.machine.client
 
     async def say(self, *data: bytes | Method, channel: int = 1) -> list[object]:
         """Sends all of it in one piece, and hears everything that comes back."""

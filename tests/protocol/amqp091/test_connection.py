@@ -268,7 +268,9 @@ async def test_a_bug_ends_that_connection_alone(caplog: pytest.LogCaptureFixture
         def broken(*facts: object, **more: object) -> object:
             raise RuntimeError("a bug")
 
-        listener.connections[0]._machine._open_channel = broken  # type: ignore[method-assign,assignment]
+        machine = listener.connections[0]._machine
+        assert machine.client is not None
+        machine.client._open_channel = broken  # type: ignore[method-assign,assignment]
         client.send(ChannelOpen(), channel=2)
         answer = await client.hear()
         assert isinstance(answer, ConnectionClose)

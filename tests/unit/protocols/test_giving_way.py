@@ -79,7 +79,7 @@ async def amqp091() -> tuple[Amqp091Connection, Transport, Amqp091Counters]:
     )
     await until_read(transport)
     await turns(2)
-    assert connection._machine.terms is not None
+    assert connection._machine.client is not None
     transport.written = b""
     return connection, transport, counters
 

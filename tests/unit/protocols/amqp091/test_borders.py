@@ -148,7 +148,7 @@ async def test_a_method_that_waits_while_its_channel_ends_does_not_end_the_conne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     talk = await Conversation().open()
-    channel = talk.machine.channels[1]
+    channel = talk.client.channels[1]
 
     async def late(*_: object, **__: object) -> None:
         channel.time_out()  # something else was not acknowledged in time

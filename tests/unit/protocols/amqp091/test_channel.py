@@ -289,11 +289,11 @@ async def test_a_strict_gateway_has_no_topics_behind_the_default_exchange() -> N
 async def test_whoever_publishes_can_be_held_however_it_was_read(before: int) -> None:
     talk = await Conversation().open()
     await talk.say(published("q") * before)
-    talk.machine.has_published = False
+    talk.client.has_published = False
     await talk.say(BasicQos(0, 1))
-    assert talk.machine.has_published is False
+    assert talk.client.has_published is False
     await talk.say(published("q"))
-    assert talk.machine.has_published is True
+    assert talk.client.has_published is True
 
 
 async def test_a_channel_that_was_closed_and_opened_again_is_another() -> None:
@@ -312,9 +312,9 @@ async def test_an_error_of_a_publish_closes_the_channel_that_it_came_on(before: 
     await talk.say(published("k", exchange="x", channel=2) * before)
     await talk.say(ExchangeDelete(0, "x"))
     await talk.say(published("k", exchange="x", channel=2))
-    assert list(talk.machine.channels) == [1, 2]
-    assert talk.machine.channels[1].state is ChannelState.OPEN
-    assert talk.machine.channels[2].state is ChannelState.CLOSING
+    assert list(talk.client.channels) == [1, 2]
+    assert talk.client.channels[1].state is ChannelState.OPEN
+    assert talk.client.channels[2].state is ChannelState.CLOSING
 
 
 # --- consuming
@@ -477,7 +477,7 @@ async def test_a_client_that_is_not_told_of_the_end_of_a_consumer_loses_the_chan
     greeting = ConnectionStartOk({}, "PLAIN", b"\0ann\0secret", "en_US")
     talk = await Conversation().open(greeting)
     await talk.say(QueueDeclare(0, "q"), BasicConsume(0, "q", "one"), BasicConsume(0, "q", "two"))
-    channel = talk.machine.channels[1]
+    channel = talk.client.channels[1]
     review(channel)
     assert talk.heard() == []
     talk.services.rules.forbidden.add((Action.READ, "q"))
@@ -492,5 +492,5 @@ async def test_a_reply_queue_needs_no_permission_to_be_read() -> None:
     await talk.say(BasicConsume(0, "amq.rabbitmq.reply-to", "replies", no_ack=True))
     talk.services.rules.permits = lambda *_: False  # type: ignore[method-assign]
     talk.services.auth._answers.clear()
-    review(talk.machine.channels[1])
+    review(talk.client.channels[1])
     assert talk.heard() == []

@@ -237,7 +237,7 @@ async def test_what_the_protocol_forbids_ends_the_connection(method: Method, cod
     talk = await Conversation().open()
     heard = await talk.say(method, QueueDeclare(0, "ignored"))
     assert closes(heard) == [(code, *type(method).ids())]
-    assert not talk.machine.channels
+    assert not talk.client.channels
     assert await talk.say(ConnectionCloseOk(), channel=0) == []
     assert talk.machine.state is State.CLOSED
 
