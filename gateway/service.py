@@ -61,7 +61,7 @@ async def _run_anew(config: Config, descriptors: Descriptors) -> None:
             await _run(config, descriptors)
             return
         except StoreUnavailable as error:
-            if not isinstance(error, Setback) and not isinstance(error.__context__, Setback):
+            if not _follows_a_setback(error):
                 raise
             failures = 1
         except DatabaseError as error:
@@ -71,6 +71,16 @@ async def _run_anew(config: Config, descriptors: Descriptors) -> None:
             logger.error("%s; it is tried again", error)
         logger.warning("starting anew")
         await asyncio.sleep(ANEW_SECONDS)
+
+
+def _follows_a_setback(error: BaseException | None) -> bool:
+    """Tells if a setback ended the gateway, also where the way down failed in its turn: a database
+    that does not answer keeps nobody from starting anew."""
+    while error is not None:
+        if isinstance(error, Setback):
+            return True
+        error = error.__context__
+    return False
 
 
 async def _run(config: Config, descriptors: Descriptors) -> None:
