@@ -29,8 +29,8 @@ run() {  # run <name> <folders...>
 }
 
 run spark tests/etl tests/gateway tests/examples &
-run peers tests/faults tests/interop tests/unit &
-run store tests/store tests/protocol tests/model &
+run peers tests/faults tests/interop &
+run store tests/store tests/protocol tests/model tests/unit &
 wait
 
 failed=0
