@@ -21,9 +21,9 @@ from queue_core.outcomes import Verdict
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from protocols.amqp091.publish.arrivals import Arrival
+    from protocols.amqp091.connection_terms import Terms
+    from protocols.amqp091.publish.partial_messages import Arrival
     from protocols.amqp091.publish.publishing import Target
-    from protocols.amqp091.terms import Terms
     from protocols.amqp091.wire.content import Facts
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from protocols.amqp10.client import Client, Command
+from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.context import Context
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.proton import (
@@ -46,7 +47,6 @@ from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
 from protocols.amqp10.settings import product_of
 from protocols.amqp10.states import RECEIVED, Performative, State, step
-from protocols.amqp10.terms import Terms
 from protocols.carrier import GONE, Carrier
 from queue_core.access.auth import Identity
 from queue_core.delivery.consumer import Delivery

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from protocols.amqp091.channel import MODES, Channel, Work
+from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume.deliveries import whole_message
 from protocols.amqp091.conversion.properties import FORM
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.publish.confirms import Confirms
-from protocols.amqp091.terms import Terms
 from protocols.amqp091.wire.content import DIRECT_REPLY_TO, Facts, amended
 from protocols.amqp091.wire.methods import (
     BasicPublish,

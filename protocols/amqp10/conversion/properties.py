@@ -53,7 +53,7 @@ class Amqp10Form:
         return known
 
     def amended(self, message: Message, amendment: bytes) -> Message:
-        """With what receivers added to it: see `modifying`."""
+        """With what receivers added to it: see `modified_outcome`."""
         return annotated(message, pairs_of(amendment, 1))
 
 

@@ -14,7 +14,7 @@ from protocols.amqp10.addressing.nodes import Supply
 from protocols.amqp10.engine import proton as engine
 from protocols.amqp10.engine.proton import Attach
 from protocols.amqp10.errors import answer
-from protocols.amqp10.links.sending import SendingLink
+from protocols.amqp10.links.sending_link import SendingLink
 from protocols.amqp10.wire.delivery_sections import header_of, whole
 from queue_core.errors import CoreError
 from queue_core.message.message import Message

@@ -19,8 +19,8 @@ from protocols.amqp10.errors import (
     RESOURCE_DELETED,
     Amqp10Error,
 )
-from protocols.amqp10.links.modifying import Annotating, amendment_of
-from protocols.amqp10.links.sending import SendingLink
+from protocols.amqp10.links.modified_outcome import Annotating, amendment_of
+from protocols.amqp10.links.sending_link import SendingLink
 from protocols.amqp10.wire.delivery_sections import header_of, whole
 from protocols.amqp10.wire.types import Described, encode
 from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.engine import proton as engine
 from protocols.amqp10.engine.proton import Handle
 from protocols.amqp10.errors import (
@@ -19,7 +20,6 @@ from protocols.amqp10.errors import (
     Amqp10Error,
 )
 from protocols.amqp10.links.outgoing import outcome_of
-from protocols.amqp10.terms import Terms
 from protocols.amqp10.wire.sections import (
     VALUE,
     section_at,
