@@ -14,7 +14,7 @@ from protocols.amqp091.publish.confirms import Confirms
 from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.frames import OVERHEAD
 from protocols.amqp091.wire.methods import ChannelClose, Method
-from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery, SharedCredit
+from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Verdict
@@ -87,7 +87,7 @@ class Channel:
         self.delivery_tag = 0
         self.unacked: dict[int, Delivery] = {}  # in the order of their tags
         self.consumers: dict[str, Consumer] = {}
-        self.prefetch = UNLIMITED  # of consumers to come
+        self.prefetch = UNLIMITED_CREDIT  # of consumers to come
         self.shared: SharedCredit | None = None
         self.shared_limit = 0  # 0: none
         self.is_flowing = True

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
     from queue_core.delivery.filtered_view import FilteredView
 
-# No limit asked for: still a bound, so that a consumer that never settles cannot take a whole queue
-# into the gateway's memory.
-UNLIMITED: Final = 65_536
+# Messages that a consumer without a limit of its own may have unsettled: a bound, so that one that
+# never settles cannot take a whole queue into the gateway's memory.
+UNLIMITED_CREDIT: Final = 65_536
 ENTRY_OVERHEAD_BYTES: Final = 512  # Python objects around a message in a queue
-_numbers = count(1)  # of consumers, by which people tell them apart
+_consumer_numbers = count(1)  # by which people tell consumers apart
 
 
-# Both are structures of msgspec, made in half the time of a class with slots: there is one of each
-# for every message in every queue.
+# Entry and Delivery are structures of msgspec, made in half the time of a class with slots: there
+# is one of each for every message in every queue.
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
-    """A message at its place in one queue."""
+    """A message in its place in one queue."""
 
     message: Message
     options: object = None  # what the matching subscriptions said, for the subscriber's adapter
@@ -44,10 +44,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """An entry in the hands of a consumer, until it is settled."""
+    """An entry that a consumer has, until it is settled."""
 
     entry: Entry
-    message: Message  # the entry's, and its offset: what adapters ask for
+    message: Message  # the entry's, like the offset: adapters ask for both all the time
     offset: int
     consumer: Consumer
     redelivered: bool = False
@@ -84,19 +84,20 @@ class Sink(Protocol):
     """The adapter's side of a consumer."""
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Takes what the consumer's credit allowed. Never awaits and never fails: what the peer
-        does with it comes back as a settlement, or as the end of the consumer."""
+        """Takes deliveries that the consumer's credit allowed. A sink never awaits and never fails:
+        what the peer does comes back as a settlement, or as the end of the consumer."""
 
     def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        """The short way for an ephemeral queue with one consumer that settles on delivery."""
+        """Takes a message without a delivery, from an ephemeral queue whose only consumer settles
+        on delivery."""
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The queue ended this consumer: it was deleted, or its owner went away."""
+        """Learns that the queue ended this consumer: the queue was deleted, or its owner left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who consumes, as people are told; nothing acts by it."""
+    """The client behind a consumer, as people are told; nothing acts by it."""
 
     protocol: str = ""
     user: str = ""
@@ -109,14 +110,14 @@ NOBODY: Final = Origin()
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """How somebody wants to consume.
+    """How a client wants to consume.
 
     `replenish`: settling gives the credit back (a window: MQTT, AMQP 0.9.1); otherwise credit is
     spent, and granted anew by the consumer (AMQP 1.0).
     """
 
     tag: str = ""
-    credit: int = UNLIMITED
+    credit: int = UNLIMITED_CREDIT
     replenish: bool = True
     auto_settle: bool = False  # settled by being handed over: at most once
     exclusive: bool = False
@@ -125,18 +126,18 @@ class ConsumerSpec:
     group: str | None = None  # of a stream: whose cursor to read by; None: one of its own, not kept
     start: Position | None = None  # of a stream
     shared: SharedCredit | None = None  # a window over several consumers (a channel's prefetch)
-    # Which messages it wants; None: all. What it refuses stays in its place for others, and costs
-    # no credit. Asked once for each message, and once more when that comes back; it never fails.
+    # The filter that tells which messages the consumer wants; None: all. What the filter refuses
+    # stays in its place for others, and costs no credit. It is asked once for each message, and
+    # once more when that comes back; it never fails.
     accepts: Callable[[Message], bool] | None = None
     origin: Origin = NOBODY
-    arguments: Mapping[str, object] = field(
-        default_factory=dict
-    )  # as given, with effect or without
+    # as the client gave them, with effect or without
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading of a stream starts: exactly one of the three is set."""
+    """A place where reading of a stream starts: exactly one of the three is set."""
 
     name: str | None = None  # first | last | next
     offset: int | None = None
@@ -144,8 +145,8 @@ class Position:
 
 
 class SharedCredit:
-    """A window that several consumers draw from, in turn: whoever has waited longest is the next,
-    whichever queue it consumes from."""
+    """A window that several consumers draw from, in turn: the one that has waited longest is the
+    next, whichever queue it consumes from."""
 
     __slots__ = ("_waiting", "free")
 
@@ -154,9 +155,11 @@ class SharedCredit:
         self._waiting: dict[Consumer, None] = {}
 
     def wait(self, consumer: Consumer) -> None:
+        """Puts a consumer behind those that wait for the window to open."""
         self._waiting.setdefault(consumer)
 
     def grant(self, count: int) -> None:
+        """Opens the window by so many messages, and wakes consumers that wait for it."""
         self.free += count
         while self.free > 0 and self._waiting:
             consumer = next(iter(self._waiting))
@@ -165,7 +168,7 @@ class SharedCredit:
 
 
 class Consumer:
-    """One consumer of one cursor. Made by a queue's `consume`; ended by `close`."""
+    """One consumer of one cursor. A queue's `consume` makes it; `close` ends it."""
 
     __slots__ = (
         "__weakref__",
@@ -209,7 +212,7 @@ class Consumer:
         self.view: FilteredView | None = None  # with a filter: what it has still to look at
         self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
         self.since = cursor.context.clock()
-        self.number = next(_numbers)
+        self.number = next(_consumer_numbers)
 
     @property
     def tag(self) -> str:
@@ -228,6 +231,8 @@ class Consumer:
         self.cursor.context.counters.delivered += count
 
     def has_credit(self) -> bool:
+        """Tells whether the consumer may get a message. One that finds a shared window used up
+        waits for it from now on."""
         if self.credit <= 0 or self.is_paused:
             return False
         if self.shared is not None and self.shared.free <= 0:
@@ -236,17 +241,17 @@ class Consumer:
         return True
 
     def grant(self, count: int) -> None:
-        """More credit from the peer."""
+        """Adds to the credit what the peer granted."""
         self.credit += count
         self.wake()
 
     def set_credit(self, credit: int) -> None:
-        """What AMQP 1.0's flow says: not more, but so much."""
+        """Sets the credit to what the peer says it is, as AMQP 1.0's flow does."""
         self.credit = credit
         self.wake()
 
     def pause(self) -> None:
-        """The peer's socket is full: nothing more until `resume`."""
+        """Stops deliveries until `resume`, because the peer's socket is full."""
         if not self.is_paused:
             self.is_paused = True
             self.cursor.consumer_set.line.leave(self)
@@ -256,8 +261,8 @@ class Consumer:
         self.wake()
 
     def wake(self) -> None:
-        """May have credit now. A new consumer gets nothing before its first `wake`, so that an
-        adapter can answer its peer first."""
+        """Hands out to the consumer what its credit allows. A new consumer gets nothing before its
+        first `wake`, so that an adapter can answer its peer first."""
         if not self.is_closed:
             self.cursor.dispatch.enqueue(self)
 
@@ -268,9 +273,9 @@ class Consumer:
         self.cursor.dispatch.drain(self)
 
     def close(self, verdict: Verdict = FAILED) -> None:
-        """The peer is gone: what it had comes back."""
+        """Ends the consumer of a peer that is gone: what it had comes back."""
         self.cursor.close(self, verdict)
 
     def cancel(self) -> None:
-        """No more deliveries; what is unsettled stays so."""
+        """Ends deliveries; those that are open may still be settled."""
         self.cursor.cancel(self)

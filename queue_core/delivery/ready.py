@@ -17,12 +17,13 @@ from typing import Final, Protocol
 from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES, Entry
 from queue_core.delivery.intervals import Intervals
 
-CHUNK: Final = 4000  # entries a read-back asks for at most
-LOW: Final = 4000  # entries left in the run when the next chunk is asked for: consumers take these
-# while the database reads, and so go on while a batch is being committed
-LEAST: Final = 16  # entries that a queue may always hold, however tight memory is
-SLACK: Final = 64  # marks and doubles that may always wait to be cleared away
-PASSED: Final = 1000  # marks passed before they are forgotten: the list of them is long
+CHUNK_ENTRIES: Final = 4000  # that a read-back asks for at most
+# Entries left in the run when the next chunk is asked for: consumers take these while the database
+# reads, and so go on while a batch is being committed.
+LOW_ENTRIES: Final = 4000
+LEAST_ENTRIES: Final = 16  # that a queue may always hold, however tight memory is
+SLACK_MARKS: Final = 64  # marks and doubles that may always wait to be cleared away
+PASSED_MARKS: Final = 1000  # marks passed before they are forgotten: the list of them is long
 
 
 class Source(Protocol):
@@ -56,8 +57,8 @@ class Budget:
         """Tells how many entries to read back at once, if none costs more than the largest of the
         last ones did; a few, where nothing was read yet."""
         if not largest:
-            return LEAST
-        return max(LEAST, min(CHUNK, (self.limit - self.used) // largest))
+            return LEAST_ENTRIES
+        return max(LEAST_ENTRIES, min(CHUNK_ENTRIES, (self.limit - self.used) // largest))
 
 
 def cost(entry: Entry) -> int:
@@ -231,7 +232,7 @@ class FifoReady:
         """Adds entries to the run as far as the budget allows."""
         budget, run = self._budget, self._run
         for entry in entries:
-            if budget.used >= budget.limit and len(run) >= LEAST:
+            if budget.used >= budget.limit and len(run) >= LEAST_ENTRIES:
                 return  # the rest is read back when its turn comes
             budget.used += (
                 len(entry.message.body) + len(entry.message.native) + ENTRY_OVERHEAD_BYTES
@@ -255,7 +256,7 @@ class FifoReady:
         self._push(offset)
         self.bytes += entry.message.size()
         # a few always: one that is only looked at must not have to be read back for the next look
-        if self._source is None or self._budget.has_room() or len(self._back) < LEAST:
+        if self._source is None or self._budget.has_room() or len(self._back) < LEAST_ENTRIES:
             self._back[offset] = entry
         else:
             self._back[offset] = None
@@ -268,7 +269,7 @@ class FifoReady:
 
     def _push(self, offset: int) -> None:
         heappush(self._returned, offset)
-        if len(self._returned) > 2 * len(self._back) + SLACK:
+        if len(self._returned) > 2 * len(self._back) + SLACK_MARKS:
             self._returned = sorted({*self._back, offset})
 
     # --- out
@@ -279,7 +280,7 @@ class FifoReady:
         run = self._run
         if self._stale:
             self._skip_stale()
-        if len(run) < LOW and self._run_end < self.tail and not self._fetching:
+        if len(run) < LOW_ENTRIES and self._run_end < self.tail and not self._fetching:
             self._fetch()
         if not run:
             return None
@@ -342,7 +343,7 @@ class FifoReady:
         if self._gone_count:
             self._gone_count -= self._gone.size_between(self.next, offset)
             self._passed += 1
-            if self._passed >= PASSED or not self._gone_count:
+            if self._passed >= PASSED_MARKS or not self._gone_count:
                 self._gone.discard_below(offset)
                 self._passed = 0
 
@@ -371,7 +372,7 @@ class FifoReady:
         self._gone_count += 1
         if offset < self._run_end:
             self._stale += 1
-            if self._stale > SLACK and 2 * self._stale > len(self._run):
+            if self._stale > SLACK_MARKS and 2 * self._stale > len(self._run):
                 self._run = deque(e for e in self._run if e.offset not in self._gone)
                 self._stale = 0
 

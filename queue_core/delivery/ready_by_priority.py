@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.ready import LEAST, Budget, Source, by_offset, cost, gone_of
+from queue_core.delivery.ready import LEAST_ENTRIES, Budget, Source, by_offset, cost, gone_of
 
 
 class PriorityReady:
@@ -56,7 +56,7 @@ class PriorityReady:
     def give_back(self, entry: Entry) -> None:
         self.give_back_offset(entry.offset, entry.message.priority or 0)
         self.bytes += entry.message.size()
-        if self._source is None or self._budget.has_room() or len(self._entries) < LEAST:
+        if self._source is None or self._budget.has_room() or len(self._entries) < LEAST_ENTRIES:
             self._entries[entry.offset] = entry
         else:
             self._budget.used -= cost(entry)

@@ -120,11 +120,11 @@ def make_tight(patch: pytest.MonkeyPatch, machine: type[Machine]) -> None:
     """Everything that has a bound comes to it: hardly any memory, small chunks and turns, short
     leases, segments of a few messages, and a journal that starts again all the time."""
     for module in (ready, priorities):
-        patch.setattr(module, "LEAST", 1)
-    patch.setattr(ready, "CHUNK", 2)
-    patch.setattr(ready, "LOW", 1)
-    patch.setattr(ready, "SLACK", 1)
-    patch.setattr(ready, "PASSED", 2)
+        patch.setattr(module, "LEAST_ENTRIES", 1)
+    patch.setattr(ready, "CHUNK_ENTRIES", 2)
+    patch.setattr(ready, "LOW_ENTRIES", 1)
+    patch.setattr(ready, "SLACK_MARKS", 1)
+    patch.setattr(ready, "PASSED_MARKS", 2)
     patch.setattr(lease, "LEASE_OFFSETS", 3)
     patch.setattr(dispatch, "BATCH_DELIVERIES", 2)
     patch.setattr(batch, "MOST_FULL_ROW_RANGES", 1)

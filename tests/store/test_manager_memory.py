@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from queue_core.delivery.filtered_view import LOOK_AHEAD_BYTES
-from queue_core.delivery.ready import LEAST
+from queue_core.delivery.ready import LEAST_ENTRIES
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, Published
 from queue_core.queues import ephemeral
@@ -72,7 +72,7 @@ async def test_large_messages_are_read_back_a_few_at_a_time(house: House) -> Non
     await asyncio.gather(*house.manager._database.reader._tasks)
     queue = house.vhost.queue("q")
     assert isinstance(queue, ClassicQueue)
-    assert queue.context.budget.used < (2 * LEAST + 1) * 210_000
+    assert queue.context.budget.used < (2 * LEAST_ENTRIES + 1) * 210_000
 
 
 @pytest.mark.parametrize("targets", [("q",), ("q", "r")])  # of several queues, bodies are shared

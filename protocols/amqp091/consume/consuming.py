@@ -36,7 +36,13 @@ from protocols.amqp091.wire.methods import (
     ChannelFlowOk,
 )
 from queue_core.access.auth import Action, Resource
-from queue_core.delivery.consumer import UNLIMITED, ConsumerSpec, Delivery, Position, SharedCredit
+from queue_core.delivery.consumer import (
+    UNLIMITED_CREDIT,
+    ConsumerSpec,
+    Delivery,
+    Position,
+    SharedCredit,
+)
 from queue_core.errors import (
     InvalidArgument,
     QueueNotFound,
@@ -57,7 +63,7 @@ FAILOVER: Final = "x-cancel-on-ha-failover"  # there is no mirror that could tak
 INERT_CONSUMER_ARGUMENTS: Final = frozenset((FAILOVER, "x-consumer-timeout"))
 PRIORITY_RANGE: Final = range(-(1 << 31) + 1, 1 << 31)  # the lowest is basic.get's
 
-MOST_UNACKED: Final = UNLIMITED  # that a channel may take by basic.get
+MOST_UNACKED: Final = UNLIMITED_CREDIT  # that a channel may take by basic.get
 CATCH_UP_SECONDS: Final = 2.0  # for what was published before a consumer was cancelled
 
 
@@ -75,18 +81,18 @@ def set_prefetch(channel: Channel, method: BasicQos) -> None:
     if method.is_global:
         _share(channel, method.prefetch_count)
     else:
-        channel.prefetch = method.prefetch_count or UNLIMITED
+        channel.prefetch = method.prefetch_count or UNLIMITED_CREDIT
 
 
 def _share(channel: Channel, limit: int) -> None:
-    shared, window = channel.shared, limit or UNLIMITED
+    shared, window = channel.shared, limit or UNLIMITED_CREDIT
     if shared is None:
         channel.shared = shared = SharedCredit(window)
         for consumer in channel.consumers.values():
             shared.free -= len(consumer.unsettled)
             consumer.shared = shared
     else:
-        shared.grant(window - (channel.shared_limit or UNLIMITED))
+        shared.grant(window - (channel.shared_limit or UNLIMITED_CREDIT))
     channel.shared_limit = limit
 
 

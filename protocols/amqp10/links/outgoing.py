@@ -23,7 +23,7 @@ from protocols.amqp10.links.modified_outcome import Annotating, amendment_of
 from protocols.amqp10.links.sending_link import SendingLink
 from protocols.amqp10.wire.delivery_sections import header_of, whole
 from protocols.amqp10.wire.types import Described, encode
-from queue_core.delivery.consumer import UNLIMITED, Consumer, Delivery
+from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer, Delivery
 from queue_core.errors import CoreError, DeliveryFailed
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Verdict
@@ -77,7 +77,7 @@ class OutgoingLink(SendingLink):
             return
         consumer = self.consumer
         credit = engine.credit_of(self.handle)
-        room = UNLIMITED - len(consumer.unsettled)
+        room = UNLIMITED_CREDIT - len(consumer.unsettled)
         self._is_capped = credit > room
         if consumer.credit != min(credit, room):
             consumer.set_credit(min(credit, room))
@@ -89,7 +89,7 @@ class OutgoingLink(SendingLink):
         if not engine.is_draining(self.handle):  # it has thought better of it
             self.sync_credit()
             return
-        if self._is_capped and len(self.consumer.unsettled) < UNLIMITED:
+        if self._is_capped and len(self.consumer.unsettled) < UNLIMITED_CREDIT:
             self.on_flow()
             return
         self.consumer.credit = 0

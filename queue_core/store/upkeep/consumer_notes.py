@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
-from queue_core.delivery.consumer import UNLIMITED, Consumer
+from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.intervals import Intervals
 from queue_core.errors import InvalidArgument
@@ -228,7 +228,7 @@ def _state(consumer: Consumer) -> str:
 
 
 def _credit(consumer: Consumer) -> int | None:
-    if consumer.spec.replenish and consumer.spec.credit >= UNLIMITED:
+    if consumer.spec.replenish and consumer.spec.credit >= UNLIMITED_CREDIT:
         return None
     return max(0, min(consumer.credit, LARGEST_INTEGER))
 
@@ -255,7 +255,7 @@ async def _rows(changed: list[tuple[Consumer, Sight]]) -> list[tuple[object, ...
 def _row(consumer: Consumer, sight: Sight) -> tuple[object, ...]:
     cursor, spec = consumer.cursor, consumer.spec
     origin = spec.origin
-    is_limited = spec.replenish and spec.credit < UNLIMITED and not spec.is_passing
+    is_limited = spec.replenish and spec.credit < UNLIMITED_CREDIT and not spec.is_passing
     return (
         consumer.number,
         cursor.spec.queue_id,

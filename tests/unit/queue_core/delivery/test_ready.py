@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.ready import CHUNK, LEAST, Budget, FifoReady, Ready, cost, gone_of
+from queue_core.delivery.ready import (
+    CHUNK_ENTRIES,
+    LEAST_ENTRIES,
+    Budget,
+    FifoReady,
+    Ready,
+    cost,
+    gone_of,
+)
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.message.message import Message
 from tests.unit.queue_core.scenes import PRIORITIES, Shelf, copy
@@ -119,11 +127,11 @@ def test_what_is_looked_at_stays_in_memory_however_tight_that_is(kind: str) -> N
 
 def test_no_more_is_read_back_at_once_than_there_is_room_for() -> None:
     budget = Budget(100_000)
-    assert budget.chunk(0) == LEAST
+    assert budget.chunk(0) == LEAST_ENTRIES
     assert budget.chunk(1_000) == 100
-    assert budget.chunk(1) == CHUNK
+    assert budget.chunk(1) == CHUNK_ENTRIES
     budget.used = 200_000
-    assert budget.chunk(1_000) == LEAST
+    assert budget.chunk(1_000) == LEAST_ENTRIES
 
 
 @pytest.mark.parametrize(
