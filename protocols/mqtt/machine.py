@@ -35,12 +35,12 @@ from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
 from protocols.mqtt.wire.property_set import PacketType
 from protocols.mqtt.wire.reasons import RETURN_CODES, MqttError, ReasonCode, violation
+from protocols.pieces import add_piece
 from queue_core.access.auth import Identity, Peer
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECT_BYTES: Final = 512 * 1024  # a CONNECT's fields cannot sensibly be larger
-MAX_PARTS: Final = 64  # pieces of a packet under way, before they are joined
 MAX_NAME_CHARACTERS: Final = 80  # the log has no more of the name of a client not yet let in
 
 Work = Coroutine[Any, Any, None]
@@ -170,11 +170,8 @@ class Machine:
         if self._held is not None:
             self._held.add(data)
             return
-        if data:
-            self._parts.append(data)
-            self.size += len(data)
-            if len(self._parts) > MAX_PARTS:
-                self._parts = [b"".join(self._parts)]
+        add_piece(self._parts, data)
+        self.size += len(data)
 
     def receive(self, data: bytes, is_over: Callable[[], bool] = _never) -> Command | None:
         """Handles everything that is whole, in what has come before and in `data`, until `is_over`

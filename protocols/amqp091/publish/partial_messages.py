@@ -13,6 +13,7 @@ from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.content import facts_of
 from protocols.amqp091.wire.frames import HEADER
+from protocols.pieces import add_piece
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel
@@ -91,7 +92,7 @@ class Arrivals:
                 "connection; finish one before the next, or raise amqp091.max_partial_size",
             )
         self.size += len(payload)
-        arrival.chunks.append(payload)
+        add_piece(arrival.chunks, payload)
         arrival.missing -= len(payload)
 
     def end(self, channel: Channel) -> None:

@@ -44,6 +44,7 @@ from protocols.amqp10.wire.routing_facts import (
 )
 from protocols.amqp10.wire.sections import split
 from protocols.amqp10.wire.types import Malformed
+from protocols.pieces import add_piece
 from queue_core.errors import CoreError
 from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message
@@ -125,7 +126,7 @@ class IncomingLink:
     def _keep_chunk(self, data: bytes) -> bool:
         """False: it was too much, and the link has ended."""
         client = self.client
-        self._chunks.append(data)
+        add_piece(self._chunks, data)
         self._size += len(data)
         client.add_partial(len(data))
         if self._size > self._limit:
