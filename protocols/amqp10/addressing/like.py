@@ -74,6 +74,11 @@ class Like:
         self._pieces = [Piece(each) for each in pieces]
 
     @property
+    def is_search(self) -> bool:
+        """Whether a piece is looked for anywhere: a text that repeats itself makes that slow."""
+        return len(self._pieces) > 2
+
+    @property
     def is_costly(self) -> bool:
         """Whether a piece with `_` is looked for: that takes a step for each character."""
         return any(piece.has_any for piece in self._pieces[1:-1])

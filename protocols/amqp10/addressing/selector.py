@@ -20,6 +20,7 @@ from queue_core.message.message import Message, Value
 MAX_LENGTH: Final = 16_384
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 4096
+MAX_SEARCHES: Final = 32  # LIKEs that look for something anywhere: up to 1 ms each
 MAX_COSTLY: Final = 16  # LIKEs that look at each character of a text
 LONGEST_SEARCHED: Final = 16_384  # characters of a text that such a LIKE looks at
 LONGEST_TEXT: Final = 65_536  # and any other; a longer text is unknown to it
@@ -255,6 +256,7 @@ class Parser:
         self._position = 0
         self._depth = 0
         self._nodes = 0
+        self._searches = 0  # LIKEs that look for something anywhere in a text
         self._costly = 0  # LIKEs that look at each character of a text
 
     def parse(self) -> Evaluate:
@@ -355,6 +357,9 @@ class Parser:
             like = Like(pattern, escape)
         except ValueError as error:
             raise SelectorError(str(error)) from None
+        self._searches += like.is_search
+        if self._searches > MAX_SEARCHES:
+            raise SelectorError(f"more than {MAX_SEARCHES} LIKEs with several %; make it simpler")
         self._costly += like.is_costly
         if self._costly > MAX_COSTLY:
             raise SelectorError(f"more than {MAX_COSTLY} LIKEs with _ behind a %; make it simpler")
@@ -467,9 +472,9 @@ class Fields:
         read = FIELDS.get(name)
         if read is not None:
             return _plain(read(self._message))
-        if self._headers is None:
+        if self._headers is None:  # a selector may ask a thousand times
             self._headers = self._message.properties.header_map()
-        return _plain(self._headers.get(name))
+        return _plain(self._headers.get(HEADER_FIELDS.get(name, name)))
 
 
 def _plain(value: object) -> object:
@@ -485,6 +490,7 @@ def _priority(message: Message) -> object:
     return 4 if message.priority is None else message.priority
 
 
+HEADER_FIELDS: Final = {"amqp.to": "x-to", "amqp.group_sequence": "x-group-sequence"}
 FIELDS: Final[dict[str, Callable[[Message], object]]] = {
     "JMSMessageID": lambda message: message.properties.message_id,
     "JMSCorrelationID": lambda message: message.properties.correlation_id,
@@ -496,7 +502,6 @@ FIELDS: Final[dict[str, Callable[[Message], object]]] = {
     "amqp.priority": _priority,
     "amqp.message_id": lambda message: message.properties.message_id,
     "amqp.user_id": lambda message: message.properties.user_id,
-    "amqp.to": lambda message: message.properties.header_map().get("x-to"),
     "amqp.subject": lambda message: message.properties.subject,
     "amqp.reply_to": lambda message: message.properties.reply_to,
     "amqp.correlation_id": lambda message: message.properties.correlation_id,
@@ -504,5 +509,4 @@ FIELDS: Final[dict[str, Callable[[Message], object]]] = {
     "amqp.content_encoding": lambda message: message.properties.content_encoding,
     "amqp.creation_time": lambda message: message.properties.created_at,
     "amqp.group_id": lambda message: message.properties.group_id,
-    "amqp.group_sequence": lambda message: message.properties.header_map().get("x-group-sequence"),
 }

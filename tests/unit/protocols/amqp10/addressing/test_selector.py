@@ -13,10 +13,11 @@ from protocols.amqp10.addressing.selector import (
     LONGEST_SEARCHED,
     LONGEST_TEXT,
     MAX_DEPTH,
+    MAX_SEARCHES,
     SelectorError,
     compile_selector,
 )
-from queue_core.message.message import Message, Properties
+from queue_core.message.message import Message, Properties, Value
 
 FACTS: dict[str, Any] = {
     "colour": "red",
@@ -247,3 +248,28 @@ def test_any_text_compiles_or_is_refused(text: str) -> None:
     except SelectorError:
         return
     selector.is_true(FACTS.get)
+
+
+def test_searches_in_a_text_have_a_limit() -> None:
+    search = "colour LIKE '%ab%'"
+    compile_selector(" OR ".join([search] * MAX_SEARCHES))
+    with pytest.raises(SelectorError, match="several %"):
+        compile_selector(" OR ".join([search] * (MAX_SEARCHES + 1)))
+    ends = "colour LIKE 'a%b'"  # looks at both ends, and nowhere else
+    compile_selector(" OR ".join([ends] * (MAX_SEARCHES + 1)))
+
+
+def test_headers_are_read_once_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Properties] = []
+    read = Properties.header_map
+
+    def counted(properties: Properties) -> dict[str, Value]:
+        reads.append(properties)
+        return read(properties)
+
+    monkeypatch.setattr(Properties, "header_map", counted)
+    message = Message(b"", "", "")
+    assert not compile_selector(
+        "amqp.to = 'a' OR amqp.to = 'b' OR amqp.group_sequence = 1 OR other = 2"
+    ).matches(message)
+    assert len(reads) <= 1
