@@ -1,4 +1,4 @@
-"""What all clients of a fault test have in common: a life of their own that comes back by itself.
+"""The part that all clients of a fault test share: a life of their own that comes back by itself.
 
 Answers for connecting again whatever happens, until told to stop. It must not know a protocol.
 """

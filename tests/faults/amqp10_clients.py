@@ -87,7 +87,7 @@ class Amqp10Actor(Actor):
 
     @abstractmethod
     async def work(self, connection: str) -> None:
-        """What it does for as long as the connection lives."""
+        """Publishes or consumes for as long as the connection lives."""
 
     async def frame(self) -> Frame:
         while True:

@@ -52,7 +52,7 @@ class AmqpActor(Actor):
 
     @abstractmethod
     async def work(self, opened: AbstractConnection, connection: str) -> None:
-        """What it does for as long as the connection lives."""
+        """Publishes or consumes for as long as the connection lives."""
 
 
 class AmqpPublisher(AmqpActor):

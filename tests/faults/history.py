@@ -1,4 +1,4 @@
-"""What clients saw while things broke, and whether a broker may be seen like that.
+"""The history of what clients saw while things broke, and whether it keeps the promises.
 
 Answers for the promises: nothing acknowledged is lost, nothing settled returns, order holds, the
 redelivered flag is true, nothing is doubled. Pure: it must not know a protocol, a process or a
@@ -167,7 +167,7 @@ class Violation:
 
 @dataclass(slots=True)
 class _Copy:
-    """What is known of one message while the events are gone through."""
+    """One message, as far as the events up to now tell of it."""
 
     sent: int = 0
     is_once: bool = False

@@ -17,6 +17,7 @@ import asyncpg
 from gateway.postgres.errors import PassingTrouble
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.postgres import database_of
+from tests.support.until import until
 
 ATTEMPTS = 20
 CUT = """
@@ -32,6 +33,7 @@ WRITER = """
 class Server:
     def __init__(self, folder: Path) -> None:
         self.postgres = EmbeddedPostgres(folder, settings={"shared_buffers": "32MB"})
+        self._killed: set[int] = set()  # processes that wrote for a gateway
 
     def database(self, name: str) -> str:
         return database_of(self.postgres, name)
@@ -68,20 +70,42 @@ class Server:
 
     async def crash(self, database: str) -> None:
         """kill -9 of the process that writes for a gateway: PostgreSQL ends all sessions, and
-        recovers as after a power failure."""
-        connection = await asyncpg.connect(self.postgres.url)
-        try:
-            pid: int = await connection.fetchval(WRITER, database)
-        finally:
-            await connection.close()
+        recovers as after a power failure. Waits for the session of a gateway that has come back
+        from the crash before."""
+        pid: int | None = None
+
+        async def is_found() -> bool:
+            nonlocal pid
+            pid = await self._ask(WRITER, database)
+            return pid is not None and pid not in self._killed
+
+        await until(is_found, "a gateway has its writing session")
+        assert pid is not None
+        self._killed.add(pid)
         os.kill(pid, signal.SIGKILL)
 
     async def cut(self, database: str) -> int:
         """Ends every session on a database; how many there were."""
-        connection = await asyncpg.connect(self.postgres.url)
+        count = 0
+
+        async def is_cut() -> bool:
+            nonlocal count
+            found = await self._ask(CUT, database)
+            count = found or 0
+            return found is not None
+
+        await until(is_cut, "PostgreSQL takes connections")
+        return count
+
+    async def _ask(self, query: str, database: str) -> int | None:
+        """The answer to one query; None while the server recovers from an earlier crash."""
         try:
-            count: int = await connection.fetchval(CUT, database)
-            return count
+            connection = await asyncpg.connect(self.postgres.url)
+        except asyncpg.CannotConnectNowError:
+            return None
+        try:
+            answer: int | None = await connection.fetchval(query, database)
+            return answer
         finally:
             await connection.close()
 
