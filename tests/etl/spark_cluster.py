@@ -31,7 +31,7 @@ def spark_environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def running_cluster(folder: Path, port: int) -> Iterator[str]:
-    """Its spark:// URL, when a worker has joined it."""
+    """Starts a master and a worker; yields the spark:// URL when the worker has joined."""
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         master = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")

@@ -1,4 +1,4 @@
-"""What needs no Spark is said before it starts, and one queue that fails does not stop others."""
+"""Errors that need no Spark are said before it starts; a queue that fails stops no others."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_missing_schema_or_grant_is_said_without_spark(
 async def test_a_queue_that_fails_does_not_stop_the_others(
     spark: SparkSession, db: asyncpg.Connection, migrated_url: str, tmp_path: Path
 ) -> None:
-    """What says so at the end names it, and the exit code is not 0."""
+    """The last words name the queue that failed, and the exit code is not 0."""
     segment = await make_segment(db)
     for name in ("a", "b", "c"):
         await append(db, segment, await make_queue(db, name), range(3))

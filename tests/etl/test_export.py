@@ -137,7 +137,7 @@ class Killed(BaseException):
 async def test_a_slow_transaction_that_commits_after_a_faster_one_is_not_skipped(
     spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """It published first and has the lower number in the outbox, and commits last."""
+    """The slow one published first, has the lower number in the outbox, and commits last."""
     await house.stream("s")
     inbox, _ = await house.consume("s")
     slow = await asyncpg.connect(house.url)
@@ -303,7 +303,7 @@ async def test_batches_from_before_a_new_column_are_read_together_with_those_aft
     (old,) = await run(spark, house.url, out, "s")
 
     def age() -> None:
-        """As if the version that wrote it had not known two of the columns."""
+        """Writes the files anew, as by a version that did not know two of the columns."""
         (folder,) = out.glob("log=*/*")
         frame = spark.read.parquet(str(folder)).drop("delivery", "deaths")
         frame.coalesce(1).write.partitionBy("day").parquet(str(tmp_path / "aged"))

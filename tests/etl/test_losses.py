@@ -72,7 +72,7 @@ async def test_an_export_passes_over_gaps_reports_them_and_exports_what_follows(
 async def test_an_export_goes_on_behind_what_it_has_already_and_the_database_lost(
     spark: SparkSession, house: House, db: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """It was faster than the standby: the files have messages that the stream has not any more."""
+    """The export was faster than the standby: files have messages that the stream has lost."""
     await house.stream("s")
     await house.store("s", *[b"%d" % number for number in range(10)])
     settings = ExportSettings(tmp_path / "out", 1000, 2)

@@ -408,7 +408,7 @@ async def test_without_arrow_at_the_workers_the_export_is_slower_and_the_same(
 async def test_files_that_vanish_before_they_are_counted_are_not_published(
     spark: SparkSession, house: House, tmp_path: Path
 ) -> None:
-    """Of a classic queue nobody knows how many there should be, but how many were read."""
+    """How many messages a classic queue should have nobody knows, but how many were read."""
     await house.queue("q")
     await house.store("q", *[b"%d" % i for i in range(10)])
     out = tmp_path / "out"

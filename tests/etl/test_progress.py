@@ -1,4 +1,4 @@
-"""What a person sees: a bar that is painted over on a terminal, a line per batch in a log."""
+"""Progress for people: a bar that is painted over on a terminal, a line per batch in a log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _on_terminal(
 
 
 def _all_of(terminal: int) -> bytes:
-    """What is shown there, until nobody writes any more."""
+    """Reads all that is shown there, until nobody writes any more."""
     seen = b""
     while True:
         try:

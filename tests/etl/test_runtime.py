@@ -95,7 +95,7 @@ def test_a_missing_driver_names_the_command_to_run(
 def test_a_session_whose_jars_lack_the_driver_says_what_to_give(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As below spark-submit with --jars that name something else."""
+    """spark-submit with --jars that name something else makes such a session."""
     monkeypatch.setattr(database, "DRIVER", "org.postgresql.Missing")
     with (
         pytest.raises(EtlSetupError, match="spark-submit --jars postgresql"),

@@ -12,7 +12,7 @@ from tests.support.gateway_process import ROOT, SECONDS, GatewayProcess, clean_e
 def test_the_first_message_of_the_readme_crosses_from_mqtt_to_amqp(
     shared_gateway: GatewayProcess,
 ) -> None:
-    """As it is printed, but for the ports, the database and the queue's name."""
+    """The commands run as printed, but for the ports, the database and the queue's name."""
     page = (ROOT / "README.md").read_text()
     found = re.search(r"^## A first message.*?^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert found is not None

@@ -385,7 +385,7 @@ def test_a_client_that_is_shown_out_says_why(shared_gateway: GatewayProcess) -> 
 
 
 def test_what_the_server_refuses_is_told_without_a_trace(database_url: str) -> None:
-    """As a standby does, which takes no writes."""
+    """A standby refuses all writes, for example."""
     answer(howdah("migrate", environ={"HOWDAH_DATABASE__URL": database_url}))
     name = urlsplit(database_url).path.lstrip("/")
     execute(database_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")

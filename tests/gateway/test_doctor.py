@@ -69,7 +69,7 @@ def test_a_gateway_whose_database_is_out_of_reach_is_not_mistaken_for_another_pr
 def test_a_private_database_that_is_down_is_named_and_its_gateway_is_not_mistaken(
     tmp_path: Path,
 ) -> None:
-    """What a gateway looks like whose PostgreSQL has just ended: it has the folder and the port."""
+    """A gateway whose PostgreSQL has just ended still has the folder and the port."""
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres.port").write_text("1")
     (tmp_path / "postgres.password").write_text("secret")

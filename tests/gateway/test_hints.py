@@ -1,4 +1,4 @@
-"""What goes wrong between a command or a gateway and its PostgreSQL is named as what it is, on a
+"""Trouble between a command or a gateway and its PostgreSQL is named as what it is, on a
 real server, and the way out that is printed is one."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def test_a_login_is_told_that_a_definition_is_hidden_and_by_which_grant_it
 async def test_a_login_that_has_the_role_is_told_that_the_schema_may_be_old(
     owner: asyncpg.Connection, database_url: str
 ) -> None:
-    """As a schema would be whose operators could not see virtual hosts."""
+    """An old schema is one whose operators could not see virtual hosts."""
     await upgrade(database_url)
     async with a_login(owner, database_url, "howdah_operator") as operator:
         await owner.execute("REVOKE SELECT ON howdah.vhost FROM howdah_operator")

@@ -1,4 +1,4 @@
-"""The same scripts against Debian's RabbitMQ and Howdah, answers compared channel by channel.
+"""Scripts that run against Debian's RabbitMQ and Howdah, answers compared channel by channel.
 
 Codes, class and method ids, counts, flags, properties and bodies must be equal. Where they are
 meant to differ, the step says so, they do differ, and the reason is in the conformance document.

@@ -49,7 +49,7 @@ async def opened(gateway: GatewayProcess) -> tuple[AbstractConnection, AbstractC
 
 
 async def publish_until_cut(gateway: GatewayProcess, history: History, start: int) -> None:
-    """As fast as a window of confirms allows, until the connection breaks."""
+    """Publishes as fast as a window of confirms allows, until the connection breaks."""
     _, channel = await opened(gateway)
     number = start
     window = asyncio.Semaphore(200)

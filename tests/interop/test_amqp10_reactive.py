@@ -454,7 +454,7 @@ class Repeat(Client):
         self.container.create_sender(self.connection, self.address)
 
     def on_transport_error(self, event: Any) -> None:
-        """It comes back by itself."""
+        """Does nothing: the container connects again by itself."""
 
     def on_link_opened(self, event: Any) -> None:
         self.lives += 1

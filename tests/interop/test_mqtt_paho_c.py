@@ -36,7 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_paho_c_gets_every_acknowledgement_and_message_over_websocket(
     program: Path, shared_gateway: GatewayProcess, qos: int
 ) -> None:
-    """It reads one packet of a frame, so those behind it wait for ever."""
+    """Paho C reads one packet of a frame: more in one would wait for ever."""
     name = fresh("paho")
     address = f"ws://127.0.0.1:{shared_gateway.ports['mqtt_ws']}/mqtt"
     done = subprocess.run(

@@ -29,7 +29,7 @@ def test_mqtt_js_and_rhea_log_in_by_scram(
 async def test_aiormq_gives_a_new_secret_which_changes_nothing(
     shared_gateway: GatewayProcess,
 ) -> None:
-    """As RabbitMQ has it for users of its own: their login does not end, so there is nothing that
+    """RabbitMQ does so for users of its own: their login does not end, so there is nothing that
     a secret could prolong."""
     connection = await aiormq.connect(shared_gateway.amqp_url())
     assert isinstance(connection, aiormq.Connection)

@@ -1,4 +1,4 @@
-"""What all models share: a manager that is driven one step at a time, and how long they run.
+"""The part that all models share: a manager driven one step at a time, and how long they run.
 
 The suite runs a few examples, the same ones each time. HOWDAH_MODEL_EXAMPLES asks for more, chosen
 at random, and tells each step: for whoever has changed how queues work. What fails is not made
@@ -110,7 +110,7 @@ def examine(machine: type[Machine], url: str, examples: int, steps: int) -> None
 
 
 def written(message_id: str | None) -> dict[str, Any]:
-    """Of a message with an id: its properties, as adapters have them."""
+    """Returns the properties of a message with an id, as adapters have them."""
     if message_id is None:
         return {}
     return {"form": CANONICAL, "native": CANONICAL.encode(Properties(message_id=message_id))}

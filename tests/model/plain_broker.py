@@ -1,4 +1,4 @@
-"""What several queues and exchanges are together: lists, and arrows between them.
+"""Several queues and exchanges together: lists, and arrows between them.
 
 Knows nothing of commits. What a step makes happen is done in the order in which it becomes true:
 a queue in memory has a message at once, a stored one when all that was said with it is there.
@@ -33,7 +33,7 @@ class Letter:
     deaths: tuple[Death, ...] = ()
 
     def died(self, queue: str, reason: str, exchange: str, key: str) -> Letter:
-        """As it goes to a dead-letter exchange."""
+        """Returns the letter as it goes to a dead-letter exchange."""
         same = [d for d in self.deaths if (d.queue, d.reason) == (queue, reason)]
         others = tuple(d for d in self.deaths if d not in same)
         death = Death(queue, reason, self.exchange, self.key)
@@ -42,7 +42,7 @@ class Letter:
         return replace(self, exchange=exchange, key=key, deaths=(death, *others))
 
     def would_circle(self, queue: str) -> bool:
-        """It died there before, and nobody rejected it since."""
+        """Tells if the letter died in that queue before, and nobody rejected it since."""
         for death in self.deaths:
             if death.reason == "rejected":
                 return False
@@ -63,7 +63,7 @@ class Held:
 
 @dataclass
 class Rules:
-    """What a queue is declared as."""
+    """The arguments that a queue is declared with."""
 
     ttl: float | None = None
     expires: float | None = None
@@ -303,7 +303,7 @@ class PlainBroker:
                 self.delete_exchange(name)
 
     def restart(self) -> None:
-        """What is in memory only is gone."""
+        """Loses all that is in memory only."""
         self.queues = {n: q for n, q in self.queues.items() if not q.rules.is_ephemeral}
         self.exchanges = {n: x for n, x in self.exchanges.items() if x.is_durable}
         self.bindings = [
@@ -318,7 +318,7 @@ class PlainBroker:
     # --- time
 
     def until(self, when: float) -> None:
-        """What is due by then, one after the other."""
+        """Does what is due by then, one after the other."""
         while (event := self._next()) is not None and event[0] <= when:
             self.now, name, is_end = event
             if is_end:

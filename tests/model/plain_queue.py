@@ -1,4 +1,4 @@
-"""What a queue is, in as few words as possible: a list, and what may be done to it.
+"""A queue in as few words as possible: a list, and what may be done to it.
 
 Knows nothing of PostgreSQL, offsets, leases or memory. The manager must behave like this, whatever
 happens to its process in between.

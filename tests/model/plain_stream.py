@@ -1,4 +1,4 @@
-"""What a stream is: a list that only loses its beginning, and for each group a place in it."""
+"""A stream: a list that only loses its beginning, and for each group a place in it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PlainStream:
         return group
 
     def lose(self, first: int) -> None:
-        """Its beginning went."""
+        """Drops all entries before `first`, as retention does."""
         self.first = first
         for reading in self.readings.values():
             reading.group.commit(first - 1)

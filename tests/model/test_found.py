@@ -1,4 +1,4 @@
-"""What the models found, each in as few steps as show it."""
+"""Defects that the models found, each in as few steps as show it."""
 
 from __future__ import annotations
 

@@ -158,13 +158,13 @@ class QueueMachine(Machine):
         return found[0]
 
     def _room(self) -> int:
-        """What consumers may still be given, by what they asked for and have."""
+        """Returns how many more consumers may be given, by what they asked for and have."""
         asked = self.consumers[:1] if self.is_single else self.consumers
         held = [item.holder for item in self.model.items]
         return sum(credit - held.count(consumer) for consumer, _, credit in asked)
 
     def order_is_kept(self, before: list[Item]) -> None:
-        """What was handed out now is what stood first."""
+        """Checks that what was handed out now is what stood first."""
         taken = [item for item in before if item.holder is not None]
         assert taken == before[: len(taken)], [item.body for item in before]
 
@@ -462,7 +462,7 @@ class QueueMachine(Machine):
         self.meet()
 
     def _release_all(self) -> None:
-        """As adapters do before an orderly end: one consumer after the other."""
+        """Ends one consumer after the other, as adapters do before an orderly end."""
         vhost, consumers = self.house.vhost, [consumer for consumer, _, _ in self.consumers]
         for consumer in consumers:
             consumer.pause()
@@ -487,7 +487,7 @@ class QueueMachine(Machine):
             self.model.items.clear()
 
     def _overflow_again(self) -> None:
-        """What consumers had is back, and may be more than fits: the next message tells."""
+        """Messages that consumers had are back, maybe more than fit: the next message tells."""
         if self.model.drops:
             self._publish([self._message(1)], None, 0.0)
 

@@ -87,7 +87,7 @@ class StreamMachine(Machine):
             self._check([each for each in self.readers if each.reading is reading], reading)
 
     def _check(self, readers: list[Reader], reading: Reading) -> None:
-        """What was handed out is what comes next, as far as there was room."""
+        """Checks that deliveries are what comes next, as far as there was room."""
         room = sum(each.credit - len(each.held) for each in readers)
         came = {each.offset: (reader, each) for reader in readers for each in reader.inbox.take()}
         coming = reading.coming(self.model.first, self.model.tail)

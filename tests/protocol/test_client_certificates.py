@@ -1,4 +1,4 @@
-"""What a listener learns of a client's certificate: the names in one that it has verified."""
+"""A listener learns the names in a client's certificate that it has verified."""
 
 from __future__ import annotations
 

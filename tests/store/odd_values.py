@@ -1,4 +1,4 @@
-"""What nobody in his right mind sends, for tests that send it."""
+"""Odd values that no sane client sends, for tests that send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of sessions share: a manager with a clock in the test's hand, and plain owners."""
+"""Sessions for tests: a manager with a clock in the test's hand, and plain owners."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class World:
         return inbox
 
     async def pass_time(self, seconds: float) -> None:
-        """What is due by then is done when this returns."""
+        """Lets time pass; what is due by then is done when this returns."""
         self.clock.now += seconds
         self.manager.agenda.run_due(self.clock.now)
         await self.idle()

@@ -277,7 +277,7 @@ async def test_an_orderly_end_leaves_nothing_that_looks_like_a_consumer(
 async def test_a_table_that_vacuum_cannot_keep_small_is_begun_anew(
     house: House, db: asyncpg.Connection, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a backup or a Spark job, which hold back vacuum for hours; a reader of the table
+    """A backup or a Spark job holds back vacuum like this for hours; a reader of the table
     itself is waited for, and the rows go on being right meanwhile."""
     monkeypatch.setattr(consumer_notes, "LARGE_BYTES", 0)
     monkeypatch.setattr(consumer_notes, "PATIENCE_LOOKS", 1)

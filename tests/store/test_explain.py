@@ -1,4 +1,4 @@
-"""What the views and functions read: ranges of the primary key, never a whole partition.
+"""Views and functions read ranges of the primary key, never a whole partition.
 
 Counted by PostgreSQL itself: scans and rows of the transaction that asked, functions included.
 """
@@ -34,7 +34,7 @@ FROM generate_series(1, 4990) n
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What one statement took from the partitions of a table."""
+    """The scans and rows that one statement took from the partitions of a table."""
 
     whole_partitions: int
     rows: int

@@ -1,4 +1,4 @@
-"""What was lost is not counted and not numbered again: partitions taken away by hand, and holes
+"""Lost messages are not counted and not numbered again: partitions taken away by hand, and holes
 that an earlier release left."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What consumers add to messages that they give back: it stays with the message, whatever comes."""
+"""Consumers add to messages that they give back: it stays with the message, whatever comes."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ async def test_commands_are_forgotten_a_week_after_they_were_done(
 async def test_a_queue_is_declared_bound_and_published_to_in_one_transaction(
     house: House, other: asyncpg.Connection
 ) -> None:
-    """What a transaction said is done in its order."""
+    """The requests of one transaction are done in their order."""
     async with other.transaction():
         await other.execute("SELECT howdah.declare_queue('new')")
         await other.execute("SELECT howdah.bind_topic('new', 'plant/#')")

@@ -1,4 +1,4 @@
-"""What is not due is neither ready nor in flight: in the gateway's counts, after every kind of
+"""Messages that are not due are neither ready nor in flight: in counts, after every kind of
 restart, and in SQL."""
 
 from __future__ import annotations

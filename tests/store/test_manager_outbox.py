@@ -46,7 +46,7 @@ async def test_messages_of_one_transaction_keep_their_order(
 async def test_a_transaction_that_commits_late_is_not_passed_over(
     house: House, db: asyncpg.Connection, other: asyncpg.Connection
 ) -> None:
-    """It took its numbers early: later ones were published and taken away before it shows."""
+    """The late one has early numbers: later ones were published and taken before it shows."""
     await house.queue()
     late = db.transaction()
     await late.start()

@@ -1,4 +1,4 @@
-"""What the writer promises, whatever it is given: neighbours of a bad message are stored, nothing
+"""The writer's promises, whatever it is given: neighbours of a bad message are stored, nothing
 is lost or doubled when the connection dies, and a second gateway is kept out."""
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ async def test_alembic_finds_no_difference_to_the_schema_in_the_code(migrated_ur
 async def test_the_catalog_is_the_same_as_if_the_code_had_made_the_tables(
     database_url: str, migrated_url: str
 ) -> None:
-    """What alembic does not look at: checks, comments, storage, partition keys, index methods."""
+    """Alembic does not look at checks, comments, storage, partition keys and index methods."""
 
     def create(connection: Connection) -> None:
         connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
@@ -203,7 +203,7 @@ def test_revisions_hold_no_text_of_a_function_or_view() -> None:
 async def test_a_database_at_the_last_unreleased_schema_is_taken_over_with_what_it_holds(
     migrated_url: str,
 ) -> None:
-    """Its tables are the same; its functions, views and grants are made anew."""
+    """The tables stay the same; functions, views and grants are made anew."""
     before = await _fetch(migrated_url, _EVERYTHING)
     execute(
         migrated_url,

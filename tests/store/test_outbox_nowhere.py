@@ -1,4 +1,4 @@
-"""What SQL publishes where nobody is."""
+"""Messages that SQL publishes to where nothing is bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DBAs ask for by the guide is planned cheaply on a server of their own.
+"""Queries that the guide gives to DBAs are planned cheaply on a server of their own.
 
 PostgreSQL compiles a plan (JIT) whose estimated cost is above `jit_above_cost`. A plan over
 hundreds of segments has thousands of nodes: compiling one took 22 s where running it takes 0.3 s. A
@@ -112,7 +112,7 @@ async def test_the_first_messages_of_a_long_queue_are_shown_without_reading_all_
 
 
 async def test_no_connection_of_a_gateway_has_its_plans_compiled(house: House) -> None:
-    """Those of a pool stay so when another one gets them."""
+    """Connections of a pool stay so when another task gets them."""
     database = house.manager._database
     for _ in range(2):
         async with database.pool.acquire() as connection:

@@ -142,7 +142,7 @@ def _facts(entry: Entry) -> tuple[object, ...]:
 
 
 def _said(message: Message) -> tuple[object, ...]:
-    """What the publisher said; repr, as nothing equals what is not a number."""
+    """Returns the publisher's words as repr, as nothing equals what is not a number."""
     fields = msgspec.structs.asdict(message.properties)
     return (
         *(None, message.body, message.exchange, message.routing_key, message.priority),

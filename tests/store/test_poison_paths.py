@@ -142,7 +142,7 @@ async def test_a_queue_can_be_declared_after_a_client_that_left_in_the_middle_of
 async def test_an_exchange_can_be_declared_though_its_row_is_there_already(
     house: House, db: asyncpg.Connection
 ) -> None:
-    """As after a commit whose answer was lost."""
+    """A commit whose answer was lost leaves such a row."""
     await db.execute(
         "INSERT INTO howdah.exchange (vhost, name, kind, auto_delete, internal) "
         "VALUES ('/', 'x', 'direct', false, false)"

@@ -32,7 +32,7 @@ class Will:
 
 @dataclass
 class Client:
-    """What a client's session should be."""
+    """A client's session, as it should be."""
 
     expiry: float | None
     is_connected: bool = True
@@ -124,7 +124,7 @@ KEEP_EXPIRY = -1.0  # no expiry at all, but the wish to leave it as it is
 
 
 class Run:
-    """The same steps, taken by the gateway's core and by the model."""
+    """Steps that the gateway's core and the model both take."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.url = url

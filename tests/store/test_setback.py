@@ -37,7 +37,7 @@ Act = Callable[[House, asyncpg.Connection], Awaitable[object]]
 
 
 async def go_back(db: asyncpg.Connection, mark: int, *statements: str) -> None:
-    """As if the commits after that mark had never come, which wrote what the statements undo."""
+    """Undoes the commits after that mark by statements, as if they had never come."""
     async with db.transaction():
         for statement in statements:
             await db.execute(statement)

@@ -81,7 +81,7 @@ async def test_hidden_sessions_count_as_connections(
 
 
 async def test_the_doctor_says_where_plans_are_compiled(plain: asyncpg.Connection) -> None:
-    """Of the server's setting: the doctor's own connection does without."""
+    """The server's setting counts: the doctor's own connection does without."""
     assert await plain.fetchval("SHOW jit") == "off"
     is_available = await plain.fetchval("SELECT pg_jit_available()")
     default = await plain.fetchval("SELECT reset_val FROM pg_settings WHERE name = 'jit'")

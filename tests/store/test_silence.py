@@ -17,7 +17,7 @@ SILENCE = "the database has not answered"
 
 
 class Questions:
-    """Those that are asked while a look at the outbox takes long."""
+    """Questions to the database that are asked while a look at the outbox takes long."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, are_answered: bool) -> None:
         self.asked: asyncio.Queue[bool] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What an operator asks of a queue from SQL: look into it, redrive, purge, delete, declare."""
+"""Operations on a queue from SQL: look into it, redrive, purge, delete, declare."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ async def test_a_settled_queue_whose_segments_are_gone_keeps_its_place(
 
 
 async def test_one_old_message_left_behind_counts_as_one(db: asyncpg.Connection) -> None:
-    """What was settled after it is dropped already, and only the journal knows how far it went."""
+    """Later messages are settled and dropped already; only the journal knows how far it went."""
     queue, segment = await make_queue(db, "q"), await make_segment(db)
     await append(db, segment, queue, [5])
     await settle(db, queue, 1, 5, "{[6,1000)}", is_full=True)

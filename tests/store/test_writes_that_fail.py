@@ -131,7 +131,7 @@ async def test_a_journal_that_cannot_start_again_holds_up_nobody_and_does_so_lat
 async def test_a_new_generation_whose_answer_was_lost_counts(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is settled after it is written where the next start looks for it."""
+    """Later settlements are written where the next start looks for them."""
     await house.queue()
     await house.store("q", b"1", b"2")
     at_work = house.manager.writer
@@ -200,7 +200,7 @@ async def test_a_limit_on_statements_that_a_dba_sets_for_people_is_not_for_the_w
 async def test_a_partition_that_a_dba_took_away_is_waited_for(
     house: House, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is no fault of what was to be written into it."""
+    """A missing partition is no fault of the messages that were to be written into it."""
     await house.queue()
     await house.store("q", b"1", b"2")
     taken = await house.vhost.get("q")

@@ -29,7 +29,7 @@ Filter = reactor.Filter
 
 
 def trusting(authority: Path, check: Any) -> Any:
-    """What TLS takes on the client's side: whom it trusts, and how closely it looks."""
+    """Makes the client's side of TLS: whom it trusts, and how closely it looks."""
     if not proton.SSL.present():
         pytest.skip(
             "python-qpid-proton was built without TLS: 'apt-get install -y libssl-dev pkg-config', "

@@ -39,7 +39,7 @@ class Client(handlers.MessagingHandler, handlers.TransactionHandler):  # type: i
         self.begin(event)
 
     def begin(self, event: Any) -> None:
-        """What the test wants first."""
+        """Does what the test wants first, once the connection is open."""
 
     def on_transport_error(self, event: Any) -> None:
         self.failure = str(event.transport.condition)

@@ -105,7 +105,7 @@ class GatewayProcess:
             pytest.fail(f"ended with {self._process.returncode}:\n{self.said()}")
 
     def kill(self) -> None:
-        """As a crash does: at once, without a word."""
+        """Ends the process as a crash does: at once, without a word."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         self._finish()
@@ -167,7 +167,7 @@ class GatewayProcess:
 
     @property
     def postgres_pid(self) -> int:
-        """Of its private PostgreSQL."""
+        """The process id of the gateway's private PostgreSQL."""
         return int((self.data_dir / "postgres" / "postmaster.pid").read_text().split()[0])
 
     def http_url(self, path: str) -> str:

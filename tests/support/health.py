@@ -1,4 +1,4 @@
-"""What the gateway says of itself over HTTP."""
+"""The gateway's word of itself over HTTP: readiness, depths of queues, its log."""
 
 from __future__ import annotations
 

@@ -66,6 +66,6 @@ class Inbox:
         await until_signalled(lambda: self.cancelled is not None, self._changed)
 
     def take(self) -> list[Delivery]:
-        """What has come, and forgets it."""
+        """Returns the deliveries that have come, and forgets them."""
         taken, self.deliveries = self.deliveries, []
         return taken

@@ -63,7 +63,7 @@ class RawClient:
         self._writer.write(data)
 
     async def drained(self) -> None:
-        """What was sent is out of this process."""
+        """Returns when all that was sent is out of this process."""
         await self._writer.drain()
 
     async def connect(self, connect: Connect) -> ConnAck:
@@ -183,7 +183,7 @@ class RawClient:
         self.abort()
 
     def abort(self) -> None:
-        """As a client that is lost."""
+        """Ends the connection without a word, as a client that is lost does."""
         self._writer.transport.abort()
 
     async def wait_closed(self) -> None:
@@ -238,5 +238,5 @@ class Mqtt:
 
 
 def lasting(seconds: int = 300) -> PropertySet:
-    """What CONNECT of a session says that outlives its connection."""
+    """The CONNECT properties of a session that outlives its connection."""
     return PropertySet(session_expiry=seconds)

@@ -1,4 +1,4 @@
-"""What an operator does in these tests: runs a command, asks over HTTP, waits."""
+"""An operator's hands in tests: runs a command, asks over HTTP, waits."""
 
 from __future__ import annotations
 

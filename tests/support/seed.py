@@ -69,5 +69,5 @@ async def settle(
 
 
 def death(queue: str, reason: str = "rejected", **more: Any) -> dict[str, Any]:
-    """As the gateway writes it: what has its default value is left out."""
+    """Makes a death as the gateway writes it: fields with their default value are left out."""
     return {"queue": queue, "reason": reason, **more}

@@ -29,7 +29,7 @@ class Standby:
         self._port = port
 
     def url(self, primary: str) -> str:
-        """The same database with the same login, on the standby."""
+        """Returns the URL of that database, with that login, on the standby."""
         parts = urlsplit(primary)
         login = parts.netloc.rpartition("@")[0]
         return parts._replace(netloc=f"{login}@127.0.0.1:{self._port}").geturl()

@@ -1,4 +1,4 @@
-"""What the actors of the matrix speak of: letters, the places they go to, and what becomes of them.
+"""The matrix' own words: letters, the places they go to, and what becomes of them.
 
 No protocol here. An actor says which fields of a letter its protocol has words for; what a
 publisher says and a consumer can hear must arrive.
@@ -132,7 +132,7 @@ class Actor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """As the protocol wishes; no harm after `cut`."""
+        """Ends the connection as the protocol wishes; does no harm after `cut`."""
 
     def take(self, count: int) -> list[Received]:
         return [self.receive() for _ in range(count)]

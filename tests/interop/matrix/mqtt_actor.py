@@ -49,7 +49,7 @@ def address(place: Place) -> str:
 
 
 class MqttActor(Actor):
-    """What both versions share; settles by PUBACK."""
+    """The part that both MQTT versions share; settles by PUBACK."""
 
     version: ClassVar[int]
     is_manual: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class MqttActor(Actor):
         to a client that leaves politely is released once more, which counts no more than once."""
 
     def settled(self) -> None:
-        """What was sent before a publish has been heard when that is acknowledged."""
+        """Publishes and waits for PUBACK: packets sent before that publish have been heard."""
         self.send(fresh("matrix/barrier"), b"", None)
 
     def cut(self) -> None:

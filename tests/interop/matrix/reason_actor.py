@@ -76,7 +76,7 @@ class Mqtt5Reasons(Actor):
         received.token.set_result(REASONS[verdict])
 
     def stop(self) -> None:
-        """What comes back to it is released when it leaves."""
+        """Does nothing: deliveries that come back to this client are released when it leaves."""
 
     def settled(self) -> None:
         """A second subscription is answered behind the acknowledgements; two turns of the loop for

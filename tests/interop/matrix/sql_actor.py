@@ -97,7 +97,7 @@ class Sql(Actor):
         self.until(IS_TAKEN, number)
 
     def consume(self, place: Place) -> None:
-        """Of a topic through a queue that takes it, since a topic keeps nothing to peek at."""
+        """Binds a queue where the place is a topic, since a topic keeps nothing to peek at."""
         self._queue = place.name
         if place.kind is Kind.TOPIC:
             self.capture("SELECT howdah.bind_topic($1, $2)", place.name)
@@ -133,7 +133,7 @@ class Sql(Actor):
         raise ValueError("a peek takes nothing, so there is nothing to settle")
 
     def stop(self) -> None:
-        """It gets only what it asks for."""
+        """Does nothing: SQL gets only what it asks for."""
 
     def settled(self) -> None:
         """Nothing to hear."""

@@ -28,7 +28,7 @@ SHARE = 5  # what the victim gets into its hands
 def test_what_a_killed_worker_had_goes_to_the_others_flagged(
     cast: Cast, house: Amqp091, victim: str
 ) -> None:
-    """Its socket ends without a word, with messages in its hands; some it had accepted before."""
+    """The consumer's socket ends without a word while it holds messages; some are accepted."""
     queue = house.declare(fresh("work"))
     for number in range(SHARE):
         house.publish(queue, Letter(b"%d" % number))

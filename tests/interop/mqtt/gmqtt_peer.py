@@ -127,7 +127,7 @@ class GmqttSeat:
         return 0
 
     def _on_disconnect(self, client: Any, packet: bytes, exc: object = None) -> None:
-        """It shows the gateway's packet as the bytes that came; none: the connection is over."""
+        """gmqtt shows the gateway's packet as the bytes that came; none: the connection is over."""
         if packet:
             said = decode(DISCONNECT, bytes(packet), Version.V5)
             assert isinstance(said, Disconnect)

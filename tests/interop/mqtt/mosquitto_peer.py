@@ -58,7 +58,7 @@ def installed(name: str) -> str:
 
 
 def defined(packet: str, properties: PropertySet) -> list[str]:
-    """As options."""
+    """Writes properties as the options of mosquitto_pub and mosquitto_sub."""
     options = []
     for field in fields_of(properties):
         name, value = NAMES.get(field, field.replace("_", "-")), getattr(properties, field)
@@ -245,7 +245,7 @@ def output_of(port: int, plan: Plan, message: Publish) -> str:
 
 
 def acted_on(port: int, max_packet: int) -> Facts:
-    """What CONNACK told, as it shows in what mosquitto_pub does with messages beyond that."""
+    """Reads CONNACK's limits from what mosquitto_pub does with messages beyond them."""
     facts: Facts = {}
     if "QoS not supported" in output_of(port, Plan(), Publish("a", b"x", 2)):
         facts["maximum_qos"] = 1

@@ -1,4 +1,4 @@
-"""What a client of any make is to do, and what it heard: the words that tests are written in."""
+"""Plans of what a client of any make is to do, and what it heard: the words of these tests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Seat(Protocol):
         """With DISCONNECT."""
 
     def lose(self) -> None:
-        """As one whose network is gone."""
+        """Ends the connection without a word, as a network that is gone does."""
 
 
 @runtime_checkable

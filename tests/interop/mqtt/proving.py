@@ -29,7 +29,7 @@ FEATURES: Final = "features"
 
 
 def proves(*groups: frozenset[Row], at_once: bool = False) -> Callable[[Test], Test]:
-    """Of MQTT 5.0: these properties. At once: one run of the test has all clients."""
+    """Marks a test with the MQTT 5.0 properties it proves; `at_once`: one run has all clients."""
     rows = frozenset().union(*groups)
     columns = columns_for(rows)
 
@@ -49,7 +49,7 @@ def columns_for(rows: frozenset[Row]) -> list[Column]:
 
 
 def does(*features: str) -> Callable[[Test], Test]:
-    """Of every version: these features."""
+    """Marks a test with the features, of every version, that it proves."""
 
     def mark(test: Test) -> Test:
         setattr(test, FEATURES, features)
@@ -62,7 +62,7 @@ def does(*features: str) -> Callable[[Test], Test]:
 
 
 def provable(rows: frozenset[Row], column: Column) -> frozenset[Row]:
-    """Those that this client can say, or hear."""
+    """Returns the rows that this client can say, or hear."""
     return rows - column.cannot.keys() - NOT_SENT.keys()
 
 
@@ -127,7 +127,7 @@ class Case:
     # --- hearing
 
     def hears(self, packet: PacketType, facts: Facts, **expected: Any) -> None:
-        """What the client shows of a packet; a callable judges a value that is not known before."""
+        """Compares what the client shows of a packet; a callable judges an unknown value."""
         for field, value in expected.items():
             row = Row(GATEWAY, packet, field)
             assert row in self._rows or row in self.column.cannot, f"{row} is not claimed"

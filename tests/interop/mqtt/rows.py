@@ -1,4 +1,4 @@
-"""What there is to prove: every property of every packet that may have it, in each direction, and
+"""The rows to prove: every property of every packet that may have it, in each direction, and
 the tests that say which of them they prove."""
 
 from __future__ import annotations

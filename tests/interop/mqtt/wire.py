@@ -1,4 +1,4 @@
-"""What is really said between a client and the gateway: a relay that keeps a copy, and reads it.
+"""A relay between a client and the gateway that keeps a copy of what is really said, and reads it.
 
 A test that claims a property of a packet finds it here, or fails: that a client's interface took an
 option says little about what it sent.
@@ -34,12 +34,12 @@ class Wire(Relay):
         self._by_client: dict[socket.socket, tuple[bytearray, bytearray]] = {}
 
     def forget(self) -> None:
-        """What was said so far is another test's."""
+        """Forgets what was said so far: that is another test's."""
         with self._changed:
             self._copies.clear()
 
     def waits_for(self, rows: frozenset[Row], seconds: float) -> frozenset[Row]:
-        """Those of the rows that were not said, until then."""
+        """Waits until all rows have been said; returns those that were not by then."""
         with self._changed:
             self._changed.wait_for(lambda: rows <= self._rows(), seconds)
             return rows - self._rows()
@@ -88,7 +88,7 @@ class Wire(Relay):
 
 
 def packets_in(data: bytes, version: int) -> Iterator[Packet]:
-    """As far as they are whole. CONNECT says which version the rest is in."""
+    """Yields the packets that are whole. CONNECT says which version the rest is in."""
     position = 0
     while (frame := split(data, position, LIMIT)) is not None:
         try:

@@ -1,4 +1,4 @@
-"""What the socket's side answers for: time, back-pressure, and the end."""
+"""The socket's side of AMQP 0.9.1: time, back-pressure, and the end."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def wire(shared_gateway: GatewayProcess) -> Iterator[Wire]:
 
 
 def there_and_back(wire: Wire, payload: bytes) -> bytes:
-    """What a receiver gets for it."""
+    """Sends a payload, and returns the one that a receiver gets for it."""
     wire.send(transfer(0, next(NUMBERS), payload))
     got = None
     is_accepted = False

@@ -169,7 +169,7 @@ async def test_qos_2_loses_and_repeats_nothing_when_the_gateway_is_killed(
 async def test_mqtt_4_4_0_1_a_crash_changes_neither_identifiers_nor_owners(
     gateway: GatewayProcess,
 ) -> None:
-    """What was sent and not acknowledged comes again under the same identifiers, with DUP; what a
+    """Messages sent and not acknowledged come again under their identifiers, with DUP; what a
     member of a group began to receive is that member's; what was sent does not expire."""
     mqtt = Mqtt(gateway.ports["mqtt"])
     client = await mqtt.connected("client", properties=LASTING)

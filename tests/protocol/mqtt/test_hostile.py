@@ -111,7 +111,7 @@ async def test_a_flood_of_pings_from_one_who_does_not_listen_is_bounded(
 async def test_a_subscriber_that_does_not_read_is_bounded(
     mqtt: Mqtt, shared_gateway: GatewayProcess
 ) -> None:
-    """Its publisher waits for it, and nobody else does."""
+    """The publisher of a deaf subscriber waits for it, and nobody else does."""
     topic = fresh("t")
     before, held = resident(shared_gateway), shared_gateway.metric(HELD)
     async with mqtt.client() as deaf, mqtt.client() as publisher:

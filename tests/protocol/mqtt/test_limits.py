@@ -1,4 +1,4 @@
-"""What either side takes at once: how many messages are open, and how large a packet is."""
+"""Limits of what either side takes at once: open messages, and the size of a packet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_mqtt_3_3_4_7_a_client_may_use_all_of_the_receive_maximum_at_qos_2
 
 
 async def test_mqtt_4_9_0_1_a_new_connection_has_all_of_the_receive_maximum(mqtt: Mqtt) -> None:
-    """What the one before left open was published on that one."""
+    """Messages that the earlier connection left open belong to that one."""
     name, topic = fresh(), fresh("t")
     async with mqtt.client(name, properties=lasting()) as client:
         most = client.connack.properties.receive_maximum or 0
@@ -81,7 +81,7 @@ async def test_mqtt_3_1_2_25_what_just_fits_is_sent(mqtt: Mqtt, qos: int, is_pla
 async def test_a_queues_message_that_fits_into_no_packet_of_its_consumer_is_rejected(
     mqtt: Mqtt, shared_gateway: GatewayProcess, said: P
 ) -> None:
-    """It is a dead letter, and holds up nobody: the consumer could not settle what it never saw."""
+    """The message becomes a dead letter and holds up nobody: its consumer never saw it."""
     name, dead = fresh("q"), fresh("dead")
     letters = ("-a", "x-dead-letter-exchange=", "-a", f"x-dead-letter-routing-key={dead}")
     for words in ((name, *letters), (dead,)):

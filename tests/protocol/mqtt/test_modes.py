@@ -1,4 +1,4 @@
-"""What the operator may choose: fan-out, overflow of the window, limits, the highest QoS."""
+"""Modes that an operator may choose: fan-out, overflow of the window, limits, the highest QoS."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ async def test_mqtt_4_6_0_4_pubrel_comes_again_in_the_order_of_pubrec(mqtt: Mqtt
 
 
 async def test_a_client_that_releases_nothing_gets_nothing_new(mqtt: Mqtt) -> None:
-    """What it owes a PUBCOMP for counts against its window, over connections."""
+    """Packets that a client owes a PUBCOMP for count against its window, over connections."""
     name, topic = fresh(), fresh("t")
     narrow = P(session_expiry=300, receive_maximum=2)
     async with mqtt.client(name, properties=narrow) as client, mqtt.client() as publisher:

@@ -138,7 +138,7 @@ async def test_mqtt_3_8_4_3_subscribing_again_replaces_the_options(mqtt: Mqtt) -
 async def test_mqtt_3_8_4_5_a_filter_that_is_named_twice_is_asked_for_twice(
     mqtt: Mqtt, seconds: int
 ) -> None:
-    """As if it came in two packets: the second replaces the first, and is not new."""
+    """The second replaces the first, as if each came in a packet of its own, and is not new."""
     topic = fresh("t")
     async with mqtt.client(properties=lasting(seconds)) as client:
         await client.publish(topic, b"kept", 1, retain=True)

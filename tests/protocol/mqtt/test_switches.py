@@ -1,4 +1,4 @@
-"""What an operator switches off or bounds is told in CONNACK, and held."""
+"""Features that an operator switches off or bounds: CONNACK tells them, and they hold."""
 
 from __future__ import annotations
 

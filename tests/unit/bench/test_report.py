@@ -1,4 +1,4 @@
-"""What the report says: medians, ratios first, losses by name, a page that needs nothing else."""
+"""The report: medians, ratios first, losses by name, a page that needs nothing else."""
 
 from __future__ import annotations
 

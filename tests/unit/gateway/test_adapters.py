@@ -1,4 +1,4 @@
-"""What is configured arrives: no key is read and then forgotten."""
+"""Each configured key arrives: none is read and then forgotten."""
 
 from __future__ import annotations
 

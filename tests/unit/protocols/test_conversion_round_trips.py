@@ -29,7 +29,7 @@ TRIPS = [
 
 
 def republished(document: Document, protocol: str) -> Document:
-    """As a client publishes what it got: to where it was, without what was said of the delivery."""
+    """Returns what a client publishes again: to where it was, without what a delivery adds."""
     if protocol != "amqp10":
         return document
     annotations = dict(document["message-annotations"])
@@ -47,7 +47,7 @@ def consumed(message: Message, protocol: str) -> Document:
 
 
 def trip(document: Document, *protocols: str) -> tuple[Document, Document]:
-    """What a consumer gets at the beginning, and at the end."""
+    """Converts through the protocols; returns what a consumer gets at both ends."""
     message = PROTOCOLS[protocols[0]].read(document, 0.0)
     first = consumed(message, protocols[0])
     for protocol in protocols[1:-1]:
@@ -71,7 +71,7 @@ STAMPED = ("x-publisher-id", "x-exchange", "x-routing-key")
 
 
 def content(document: Document) -> Any:
-    """What the publisher said: without where it went (an exchange is no part of a topic), and
+    """Keeps the publisher's words: without where it went (an exchange is no part of a topic), and
     without what the gateway stamps on it."""
     left = {k: v for k, v in document.items() if k not in ("exchange", "routing-key", "topic")}
     notes = left.pop("message-annotations", {})

@@ -1,4 +1,4 @@
-"""What becomes of properties, cell by cell: each property of each protocol, in both others.
+"""Conversions of properties, cell by cell: each property of each protocol, in both others.
 
 The tables are the promise; docs/interop.md tells it in words.
 """
@@ -44,7 +44,7 @@ EMPTY: dict[str, dict[str, Any]] = {
 
 
 def m5(*user: tuple[str, str], **properties: Any) -> dict[str, Any]:
-    """What an MQTT 5 client says more than nothing."""
+    """Makes the document of an MQTT 5 publish that says these properties."""
     said = {name.replace("_", "-"): value for name, value in properties.items()}
     if user:
         said["user-properties"] = [list(pair) for pair in user]

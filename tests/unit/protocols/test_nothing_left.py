@@ -103,7 +103,7 @@ async def live(connection: Any, data: bytes) -> None:
 
 
 async def left_by(make: Any, data: bytes) -> list[str]:
-    """What only the collector frees, of ours, after some such connections."""
+    """Returns our objects that only the collector frees after some such connections."""
     await live(make(), data)
     gc.collect()
     gc.disable()

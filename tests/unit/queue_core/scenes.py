@@ -163,7 +163,7 @@ class Scene:
 
     @staticmethod
     def _entry(offset: int) -> Entry:
-        """Its body is its offset."""
+        """Makes an entry whose body is its offset."""
         body = str(offset).encode()
         return Entry(Message(body, "", "q", priority=offset % PRIORITIES), offset=offset)
 

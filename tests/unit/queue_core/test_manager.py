@@ -1,4 +1,4 @@
-"""What a manager says of itself, without a database."""
+"""A manager's word of itself, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway is made of, and what is known of it."""
+"""The bill of materials, and the audit of what the locks pin."""
 
 from __future__ import annotations
 

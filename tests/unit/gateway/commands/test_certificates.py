@@ -1,4 +1,4 @@
-"""What doctor says of certificates that end."""
+"""Doctor tells of certificates that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line refuses before it looks at anything else."""
+"""Arguments that the command line refuses before it looks at anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What doctor says is open."""
+"""Doctor says what is open, and to whom."""
 
 from __future__ import annotations
 

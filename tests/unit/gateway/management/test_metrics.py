@@ -48,7 +48,7 @@ class FakeQueue:
 
 
 def collector(queues: list[FakeQueue], counters: dict[str, Any]) -> GatewayCollector:
-    """Of a manager with these queues."""
+    """Makes the collector of a manager with these queues."""
     vhost: Any = SimpleNamespace(name="/", queues={queue.name: queue for queue in queues})
     manager = SimpleNamespace(
         auth=SimpleNamespace(counters=AuthCounters(failed_logins=2)),
@@ -62,7 +62,7 @@ def collector(queues: list[FakeQueue], counters: dict[str, Any]) -> GatewayColle
 
 
 async def exported(queues: list[FakeQueue]) -> str:
-    """What a manager with these queues shows."""
+    """Returns the metrics that a manager with these queues shows."""
     counters = {"": Counters(published=7), "mqtt": MqttCounters(takeovers=3)}
     registry = CollectorRegistry()
     made = collector(queues, counters)

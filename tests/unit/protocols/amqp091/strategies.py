@@ -56,7 +56,7 @@ methods = st.sampled_from(sorted(METHODS)).flatmap(lambda index: of(METHODS[inde
 
 
 def error_of(read: Callable[[bytes], object], data: bytes) -> Amqp091Error | None:
-    """What reading those bytes raises of our own; anything else goes through and fails the test."""
+    """Returns our own error that these bytes raise; any other goes through and fails the test."""
     try:
         read(data)
     except Amqp091Error as error:

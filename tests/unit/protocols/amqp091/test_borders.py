@@ -32,7 +32,7 @@ from tests.support.amqp091_conversation import Conversation, closes, published
 
 
 def bodies(heard: list[object]) -> list[object]:
-    """Of what was delivered or got."""
+    """Returns the bodies of what was delivered or got."""
     kinds = BasicDeliver | BasicGetOk
     return [heard[place + 2] for place, each in enumerate(heard) if isinstance(each, kinds)]
 

@@ -84,7 +84,7 @@ async def test_both_ways_of_reading_a_publish_come_to_the_same_message() -> None
 
 
 def confirmed(heard: list[object]) -> dict[int, bool]:
-    """What was said of each publish: True for an ack."""
+    """Returns the answer to each publish: True for an ack."""
     told: dict[int, bool] = {}
     for each in heard:
         if isinstance(each, BasicAck):
@@ -174,7 +174,7 @@ async def reader_with_small_frames(services: FakeServices) -> Conversation:
 
 
 async def test_headers_arrive_whole_whatever_frames_the_client_wanted() -> None:
-    """As in RabbitMQ: they cannot be divided, and a client is worse off without them."""
+    """RabbitMQ does so, too: headers cannot be divided, and a client is worse off without."""
     services = anns_gateway()
     publisher, reader = (
         await Conversation(services).open(),
@@ -446,7 +446,7 @@ async def test_a_deleted_queue_cancels_its_consumers() -> None:
 
 
 async def test_nothing_more_is_handed_out_to_a_channel_that_ends() -> None:
-    """What one consumer gives back makes room in the window that all of them share."""
+    """A message that one consumer gives back makes room in the window that all share."""
     talk = await Conversation().open()
     await talk.say(QueueDeclare(0, "a"), QueueDeclare(0, "b"), BasicQos(0, 1, True))
     await talk.say(BasicConsume(0, "a", "first"), BasicConsume(0, "b", "second"))
@@ -459,7 +459,7 @@ async def test_nothing_more_is_handed_out_to_a_channel_that_ends() -> None:
 
 
 async def test_the_loss_of_several_consumers_is_one_failure() -> None:
-    """What the first one had must not go through the hands of all."""
+    """Messages of the first consumer must not go through the hands of all."""
     talk = await Conversation().open()
     consumers = [BasicConsume(0, "q", tag) for tag in ("a", "b", "c")]
     await talk.say(QueueDeclare(0, "q"), BasicQos(0, 1), *consumers, published("q"))

@@ -366,7 +366,7 @@ async def test_many_empty_messages_are_too_much_for_a_transaction() -> None:
 
 
 async def test_the_loss_of_several_links_is_one_failure(talk: Conversation) -> None:
-    """What the first one had must not go through the hands of all."""
+    """Messages of the first link must not go through the hands of all."""
     await talk.attach("queue://q", 0, is_receiver=False)
     await talk.say(transfer(0, 0, DATA))
     talk.services.writer.commit()

@@ -26,7 +26,7 @@ UPGRADE = (
 
 
 class Transport(asyncio.Transport):
-    """Of a peer that takes nothing from its socket until it is `read`."""
+    """The transport of a peer that takes nothing from its socket until it is `read`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ async def test_who_never_asks_for_a_websocket_is_closed_and_counted(
 
 
 async def test_silence_is_counted_from_when_a_client_is_read_again() -> None:
-    """What it said meanwhile lies in its socket, and may well be a ping."""
+    """A packet that the client sent meanwhile lies in its socket, and may well be a ping."""
     connection, clock = Connection(context()), Clock()
     connection._loop = clock  # type: ignore[assignment]
     transport = connected(connection)

@@ -65,7 +65,7 @@ async def test_a_cancellation_is_not_swallowed_by_a_stop_at_the_same_time() -> N
 
 @pytest.mark.parametrize(("vhost", "hears"), [("/", True), ("tenant", False)])
 async def test_its_values_are_in_the_listeners_own_virtual_host(vhost: str, hears: bool) -> None:
-    """What the whole gateway does is not for everybody who has a corner of it."""
+    """The figures of the whole gateway are not for everybody who has a corner of it."""
     sent: list[str] = []
     queue = SimpleNamespace(is_half_full=lambda: False)
     session: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What clients are told in words, and what the log says of those who come and go."""
+"""Reasons in words: what clients are told, and what the log says of those who come and go."""
 
 from __future__ import annotations
 

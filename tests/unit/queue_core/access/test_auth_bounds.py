@@ -1,4 +1,4 @@
-"""What strangers choose is kept while it is short, and a row for strangers lets nobody in."""
+"""Names that strangers choose are kept while short, and a row for strangers lets nobody in."""
 
 from __future__ import annotations
 

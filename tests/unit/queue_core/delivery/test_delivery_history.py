@@ -1,4 +1,4 @@
-"""What comes back to a queue: who may have it again, as what, when, and what is kept of it."""
+"""Messages that come back to a queue: who may have them again, when, and what is kept of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is ready comes in its order, whether it is in memory or must be read back first."""
+"""Ready messages come in their order, whether in memory or to be read back first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for many messages is what each of them would have been by itself."""
+"""A conversion kept for many messages is what each of them would have been by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue does about its consumers and its time, without a database."""
+"""Queues with competing consumers, and their time, without a database."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_get_that_waits_does_not_keep_a_queue_whose_last_consumer_left()
 
 @pytest.mark.parametrize("limit", [None, 1000])
 async def test_what_waits_for_its_time_is_bounded_by_bytes_too(limit: int | None) -> None:
-    """It is not ready, but it is in memory."""
+    """A delayed message is not ready, but it is in memory."""
     world = World()
     queue = await declared(world, max_length_bytes=limit)
     queue._max_bytes = 1000

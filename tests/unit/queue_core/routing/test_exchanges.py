@@ -1,4 +1,4 @@
-"""What each kind of exchange lets through, and what it refuses to be told."""
+"""Each kind of exchange: what it lets through, and which arguments it refuses."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_the_weights_of_one_exchange_are_bounded_together_and_room_comes_back() 
 def test_a_binding_that_comes_between_messages_is_put_into_its_place_alone(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a few hundred bindings cost must not grow with their square."""
+    """The cost of a few hundred bindings must not grow with their square."""
     made, calls = bound(kind), Counter[str]()
 
     def counted(name: str) -> Callable[..., object]:

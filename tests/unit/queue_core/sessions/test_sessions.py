@@ -435,7 +435,7 @@ def _never(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last() -> None:
-    """Of small ones, the objects around them count: a million of them are no small matter."""
+    """The objects around small values count: a million of them are no small matter."""
     each = 10 + CACHED_OVERHEAD
     retained = Writing().retained(RetainedSettings(cache_bytes=3 * each))
 

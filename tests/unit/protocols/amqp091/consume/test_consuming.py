@@ -1,4 +1,4 @@
-"""What a consumer may ask for, and what a delivery carries beside the publisher's own words."""
+"""Consumers: what they may ask for, and what a delivery carries beside the publisher's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer may not do and the engine lets it: go on with links that have ended, begin and open
+"""Things that a peer may not do and the engine lets it: go on with ended links, begin and open
 again, send where it receives."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PIECE = bytes(60_000)
 
 
 def kept_bytes(talk: Conversation) -> int:
-    """What the engine keeps for somebody to read it."""
+    """Returns how many bytes the engine keeps for somebody to read."""
     link = lib.pn_link_head(talk.machine.engine.connection, 0)
     return int(lib.pn_session_incoming_bytes(pn.session_of(link)))
 

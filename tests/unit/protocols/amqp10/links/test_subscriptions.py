@@ -49,7 +49,7 @@ async def subscribed(services: FakeServices, said: bytes, user: str = "ann") -> 
 
 
 def bound(services: FakeServices) -> dict[str, list[tuple[str, str]]]:
-    """What each subscription is bound to."""
+    """Returns the bindings of each subscription."""
     router = services.root.router
     return {
         name: [(each.source, each.key) for each in router.bindings_of(queue) if each.source]
@@ -92,7 +92,7 @@ async def test_a_name_of_a_user_with_a_slash_is_no_name_of_another(services: Fak
 
 
 async def test_to_recover_one_its_source_must_be_readable(services: FakeServices) -> None:
-    """Of the exchange that it is bound to, whatever kind that is."""
+    """The right to read the exchange counts, whatever kind it is."""
     services.root.router.declare_exchange(ExchangeSpec.parse("prices", ExchangeKind.FANOUT))
     await subscribed(services, receiver("/exchanges/prices"))
     services.rules.forbidden.add((Action.READ, "prices"))

@@ -1,4 +1,4 @@
-"""What a source or a target says beside its address: outcomes, expiry, the lifetime of a node."""
+"""Sources and targets, beside their address: outcomes, expiry, the lifetime of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the subscriptions that matched a message ask for, together."""
+"""Subscriptions that matched a message, and what they ask for together."""
 
 from __future__ import annotations
 

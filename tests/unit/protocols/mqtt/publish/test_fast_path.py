@@ -61,7 +61,7 @@ class Place:
 
 
 class Routes:
-    """As much of a vhost as publishing needs: every topic leads to one place."""
+    """A vhost, as much of it as publishing needs: every topic leads to one place."""
 
     name = "/"
 

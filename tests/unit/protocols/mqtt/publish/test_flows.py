@@ -1,4 +1,4 @@
-"""What is open in either direction, without a socket: windows, order, identifiers, aliases."""
+"""Open messages in either direction, without a socket: windows, order, identifiers, aliases."""
 
 from __future__ import annotations
 

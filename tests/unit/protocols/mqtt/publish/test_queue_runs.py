@@ -266,7 +266,7 @@ def test_answers_of_queues_in_memory_wait_for_commits_before_them() -> None:
     ],
 )
 def test_a_run_ends_at_what_is_unlike_it(other: Publish) -> None:
-    """It is left to the codec."""
+    """A packet unlike the run is left to the codec."""
     stage = Stage(Version.V5)
     assert stage.take(*row(4), other, *row(4, first=20)) == 4
     assert [message.body for message in stage.writer.messages] == [b"0", b"1", b"2", b"3"]

@@ -1,4 +1,4 @@
-"""What is read back in pieces is complete, also where offsets lie in several segments."""
+"""Messages read back in pieces are complete, also where offsets lie in several segments."""
 
 from __future__ import annotations
 
