@@ -100,10 +100,13 @@ class StreamQueue(Queue):
 
     @property
     def takes_runs(self) -> bool:
-        return False
+        return True
 
-    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
-        return None
+    def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends:
+        """Takes all of them, as `take` does, for one unit of the writer."""
+        log, kept = self.log, options or None
+        log.pending += len(messages)
+        return [(log, Entry(message, kept)) for message in messages]
 
     @property
     def pending(self) -> int:
