@@ -212,16 +212,18 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
 
     async def _carry_out(self, command: Any) -> None:
         """Carries one command out. What came behind it takes its turn like all input."""
-        await self._machine.perform(command)
-        self._share.charge()
-        self._machine.proceed()
-        self._running = None
-        if self._is_lost or self.has_parted:
-            self._end()
-            return
-        self._after_input()
-        self._note_backlog()
-        self._read_on(BUSY)
+        try:
+            await self._machine.perform(command)
+        finally:  # cancelled, too: a connection that waits for a command for ever never ends
+            self._running = None
+            self._share.charge()
+            self._machine.proceed()
+            if self._is_lost or self.has_parted:
+                self._end()
+            else:
+                self._after_input()
+                self._note_backlog()
+                self._read_on(BUSY)
 
     @abstractmethod
     def _after_input(self) -> None:

@@ -111,9 +111,13 @@ class Machine:
         self.keep(data)
         if self._is_waiting:
             return None
-        command = self._advance()
-        while command is None and self.is_unfinished and not is_over():
+        try:
             command = self._advance()
+            while command is None and self.is_unfinished and not is_over():
+                command = self._advance()
+        except Exception as error:
+            self._on_bug(error)
+            return None
         return command
 
     def keep(self, data: bytes) -> None:
@@ -143,8 +147,6 @@ class Machine:
             self._fail(
                 self._input.number, error if isinstance(error, Amqp091Error) else answer(error)
             )
-        except Exception as error:
-            self._on_bug(error)
         if self.state is State.CLOSED:
             self.is_unfinished = False
         if self.client is not None:

@@ -103,6 +103,9 @@ class SecurityLayer:
             self._context.counters.refused_connections += 1
             self.is_over = True
             return None
+        except Exception as error:
+            self._on_bug(error)
+            return None
         self._is_waiting = command is not None
         return command
 
@@ -137,9 +140,7 @@ class SecurityLayer:
         except CoreError as error:
             self._refuse(error)
         except Exception as error:
-            self._context.counters.bugs += 1
-            log.error("a bug ends the connection of %s", self._host(), exc_info=error)
-            self.is_over = True
+            self._on_bug(error)
 
     def proceed(self) -> None:
         """Goes on behind a command that was carried out."""
@@ -168,6 +169,11 @@ class SecurityLayer:
     def _refuse(self, error: CoreError) -> None:
         self._context.counters.refused_connections += 1
         self._sasl.refuse(is_temporary=not isinstance(error, AccessRefused))
+        self.is_over = True
+
+    def _on_bug(self, error: Exception) -> None:
+        self._context.counters.bugs += 1
+        log.error("a bug ends the connection of %s", self._host(), exc_info=error)
         self.is_over = True
 
     # --- output

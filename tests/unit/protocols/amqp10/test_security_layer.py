@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocols.amqp10.context import Context
 from protocols.amqp10.security_layer import SecurityLayer
 from protocols.amqp10.states import Performative
-from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, frame
+from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl, frame
 from protocols.amqp10.wire.types import Symbol
 from queue_core.access.auth import Identity, Peer
 from tests.support.amqp091_conversation import anns_gateway
@@ -72,3 +74,14 @@ async def test_nothing_is_handled_while_the_login_is_looked_at() -> None:
     assert layer.receive(AMQP_HEADER) is None
     await layer.perform(command)
     assert entrance.entered == [("ann", AMQP_HEADER)]
+
+
+async def test_a_bug_ends_the_connection_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Sasl, "receive", fail)
+    layer, entrance, context = await said(login(b"secret"))
+    assert entrance.entered == []
+    assert layer.is_over
+    assert context.counters.bugs == 1

@@ -1,0 +1,103 @@
+"""Both AMQP connections end what their client held, whatever befalls a command or the machine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocols.amqp091 import dispatch
+from protocols.amqp091.connection import Connection
+from protocols.amqp091.context import Context
+from protocols.amqp091.counters import Amqp091Counters
+from protocols.amqp091.wire.codec import method_frame
+from protocols.amqp091.wire.frames import PROTOCOL_HEADER
+from protocols.amqp091.wire.methods import (
+    BasicAck,
+    BasicConsume,
+    ChannelOpen,
+    ConnectionOpen,
+    ConnectionTuneOk,
+    QueueDeclare,
+)
+from queue_core.vhost import Vhost
+from tests.support.amqp091_conversation import GREETING, anns_gateway, published
+from tests.support.fake_services import FakeServices
+from tests.support.fake_transport import Transport
+from tests.support.until import turns, until_turned
+
+TO_OPEN = (
+    PROTOCOL_HEADER
+    + method_frame(0, GREETING)
+    + method_frame(0, ConnectionTuneOk(0, 0, 0))
+    + method_frame(0, ConnectionOpen("/"))
+)
+CONSUMING = (
+    TO_OPEN
+    + method_frame(1, ChannelOpen())
+    + method_frame(1, QueueDeclare(0, "q"))
+    + method_frame(1, BasicConsume(0, "q", "t"))
+)
+
+
+class Scene:
+    """A connection on a transport without a network."""
+
+    def __init__(self) -> None:
+        self.services: FakeServices = anns_gateway()
+        self.counters = Amqp091Counters()
+        self.connection = Connection(Context(self.services, counters=self.counters))
+        self.transport = Transport()
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    async def consume(self, data: bytes = b"") -> Vhost:
+        """Lets the client consume from a queue, and say something more."""
+        self.connection.data_received(CONSUMING + data)
+        vhost = await self.services.vhost("/")
+        await until_turned(
+            lambda: bool("q" in vhost.queues and vhost.queue("q").counts().consumers)
+        )
+        await until_turned(lambda: self.transport.is_read)
+        return vhost
+
+    def lose(self) -> None:
+        protocol: Any = self.transport.protocol
+        self.transport.is_closed = True
+        protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+async def test_a_connection_ends_though_its_last_command_came_to_no_end(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """What a command waits for may be cancelled by others: that is no Exception."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    scene = Scene()
+    vhost = await scene.consume()
+    monkeypatch.setitem(dispatch.WAITING, QueueDeclare, fail)
+    scene.connection.data_received(method_frame(1, QueueDeclare(0, "other")))
+    await until_turned(lambda: not scene.connection.awaits_us)
+    scene.lose()
+    await until_turned(lambda: vhost.queue("q").counts().consumers == 0)
+
+
+async def test_a_bug_while_acks_are_settled_ends_the_connection_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    scene = Scene()
+    vhost = await scene.consume(published("q"))
+    with monkeypatch.context() as patched:
+        patched.setattr(vhost, "settle", fail)
+        scene.connection.data_received(method_frame(1, BasicAck(1)))
+    await turns()
+    assert scene.counters.bugs == 1
+    assert b"INTERNAL_ERROR" in scene.transport.written
+    assert vhost.queue("q").counts().consumers == 0
