@@ -263,12 +263,15 @@ class Machine:
                     assert self.client is not None
                     await self.client.perform(command)
                 case OpenVhost():
-                    self._open(await self._handshake.enter(command.name))
+                    vhost = await self._handshake.enter(command.name)
+                    if self.state is State.OPENING:  # else the gateway has ended it meanwhile
+                        self._open(vhost)
                 case _:
                     reply = await self._handshake.log_in(command)
-                    is_over = isinstance(reply, ConnectionTune)
-                    self.output.send(0, reply)
-                    self.state = State.TUNING if is_over else State.SECURING
+                    if self.state is State.AUTHENTICATING:  # likewise
+                        is_over = isinstance(reply, ConnectionTune)
+                        self.output.send(0, reply)
+                        self.state = State.TUNING if is_over else State.SECURING
         except CoreError as error:
             self._refuse(error)
         except Exception as error:

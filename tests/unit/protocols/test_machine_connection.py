@@ -18,6 +18,7 @@ from protocols.amqp091.wire.methods import (
     BasicConsume,
     ChannelOpen,
     ConnectionOpen,
+    ConnectionOpenOk,
     ConnectionTuneOk,
     QueueDeclare,
 )
@@ -101,3 +102,22 @@ async def test_a_bug_while_acks_are_settled_ends_the_connection_and_is_counted(
     assert scene.counters.bugs == 1
     assert b"INTERNAL_ERROR" in scene.transport.written
     assert vhost.queue("q").counts().consumers == 0
+
+
+async def test_a_connection_that_is_shut_down_while_it_opens_is_not_let_in() -> None:
+    scene = Scene()
+    found, vhost_of = asyncio.Event(), scene.services.vhost
+
+    async def look_long(name: str) -> Vhost:
+        await found.wait()
+        return await vhost_of(name)
+
+    scene.services.vhost = look_long  # type: ignore[method-assign]
+    scene.connection.data_received(TO_OPEN)
+    await until_turned(lambda: not scene.transport.is_read)
+    scene.connection.shut_down("the gateway stops")
+    found.set()
+    await until_turned(lambda: not scene.connection.awaits_us)
+    assert b"the gateway stops" in scene.transport.written
+    assert ConnectionOpenOk.index.to_bytes(4) not in scene.transport.written
+    assert scene.counters.connections == 0
