@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from queue_core.commit.unit import Unit
 from queue_core.commit.waiter import Waiter
 from queue_core.delivery.consumer import Delivery
 from queue_core.delivery.cursor import settle
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
 from queue_core.queues.deduplication import Repetitions
@@ -48,6 +49,7 @@ class Transaction:
         self._vhost = vhost
         self._publishes: list[Publish] = []
         self._settlements: Settlements = []
+        self.entries = 0  # of queues, that the commit is to make
         self.pressed: list[Queue] = []  # once committed: queues without room for more
 
     @property
@@ -55,12 +57,21 @@ class Transaction:
         """Bytes held until the end, for whoever sets a limit."""
         return sum(publish.message.size() for publish in self._publishes)
 
-    def publish(self, message: Message, extra_keys: Sequence[str] = ()) -> Published:
+    def publish(
+        self, message: Message, extra_keys: Sequence[str] = (), most_entries: float = inf
+    ) -> Published:
         """Routes the message now, and enqueues it at the commit: PENDING, unless no queue is bound.
-        Whether it repeats another message is seen at the commit."""
+        Whether it repeats another message is seen at the commit. Raises LimitExceeded where it goes
+        to more queues than `most_entries`, and then does nothing."""
         publish = Publish(message, self._route(message, extra_keys), extra_keys)
         if not publish.route:
             return Published.NOWHERE
+        if len(publish.route) > most_entries:
+            raise LimitExceeded(
+                f"the message goes to {len(publish.route)} queues, and takes memory for each of "
+                "them until its transaction ends, which has no room for it; end it earlier"
+            )
+        self.entries += len(publish.route)
         self._publishes.append(publish)
         is_routed = is_bound(publish.route) or publish.is_judged_later
         return Published.PENDING if is_routed else Published.REMEMBERED
@@ -80,6 +91,7 @@ class Transaction:
         """As if nothing had been said; deliveries stay with their consumer."""
         self._publishes.clear()
         self._settlements.clear()
+        self.entries = 0
 
     async def commit(self) -> list[Message]:
         """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a

@@ -6,6 +6,7 @@ transaction nothing is seen by anybody before it.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from protocols.amqp091.channel import MODES, Channel, Work
@@ -278,16 +279,19 @@ def select_transactions(channel: Channel, method: TxSelect) -> None:
 def _publish_in_work(
     channel: Channel, work: Work, target: Target, message: Message, facts: Facts
 ) -> None:
-    size = message.size() + ENTRY_OVERHEAD_BYTES  # one that fits alone may also be alone
-    if work.size + size > channel.terms.settings.max_transaction_size + ENTRY_OVERHEAD_BYTES:
+    transaction, limit = work.transaction, channel.terms.settings.max_transaction_size
+    room = limit - work.size - message.size()
+    if room < 0:
         raise Amqp091Error(
             ReplyCode.PRECONDITION_FAILED,
-            f"a transaction holds {channel.terms.settings.max_transaction_size} bytes at most; "
-            "commit earlier",
+            f"a transaction holds {limit} bytes at most; commit earlier",
         )
+    before = transaction.entries
+    most_entries = inf if not work.size else 1 + room // ENTRY_OVERHEAD_BYTES
+    is_routed = transaction.publish(message, facts.extra_keys, most_entries) not in UNROUTED
+    size = message.size() + ENTRY_OVERHEAD_BYTES * max(1, transaction.entries - before)
     channel.terms.transactions.add(size)
     work.size += size
-    is_routed = work.transaction.publish(message, facts.extra_keys) not in UNROUTED
     if facts.expiration is not None or facts.delay is not None:
         work.timed.append((message, facts))
     if target.mandatory:

@@ -6,6 +6,7 @@ rolled back it leaves no trace.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.connection_terms import Terms
@@ -162,22 +163,26 @@ class Coordinator:
         """Routed now, seen by others when the transaction is discharged."""
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
-        size = message.size() + ENTRY_OVERHEAD_BYTES  # an empty one takes memory, too
-        settings = self._terms.settings
+        settings, size = self._terms.settings, message.size()
         limit, most = settings.max_transaction_size, settings.max_connection_transactions
-        if work.size + size > limit + ENTRY_OVERHEAD_BYTES:  # one that fits alone may also be alone
+        if work.size + size > limit:  # one that fits alone may also be alone
             raise Amqp10Error(
                 RESOURCE_LIMIT, f"a transaction holds {limit} bytes at most; discharge earlier"
             )
-        if self._size + size > most + ENTRY_OVERHEAD_BYTES:
+        if self._size + size > most:
             raise Amqp10Error(
                 RESOURCE_LIMIT,
                 f"the open transactions of one connection hold {int(most)} bytes at most "
                 "(broker.max_connection_transactions); discharge one before the others grow",
             )
+        room = min(limit - work.size, most - self._size) - size
+        before = work.transaction.entries
+        most_entries = inf if not self._size else 1 + room // ENTRY_OVERHEAD_BYTES
+        is_taken = work.transaction.publish(message, (), most_entries) is not Published.NOWHERE
+        # For each queue, an entry takes memory: also one whose message is empty.
+        size += ENTRY_OVERHEAD_BYTES * max(1, work.transaction.entries - before)
         work.size += size
         self._grow(size)
-        is_taken = work.transaction.publish(message) is not Published.NOWHERE
         if not engine.is_settled(delivery):
             engine.accept_in_transaction(
                 delivery, txn_id, ACCEPTED_STATE if is_taken else RELEASED_STATE

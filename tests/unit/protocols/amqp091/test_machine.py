@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp091.errors import ReplyCode
+from protocols.amqp091.settings import Settings
 from protocols.amqp091.states import State
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER, frame, split
@@ -40,6 +41,7 @@ from protocols.amqp091.wire.methods import (
     Method,
     QueueDeclare,
     QueueDeclareOk,
+    TxSelect,
 )
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
@@ -445,3 +447,14 @@ async def test_publishes_that_are_compared_with_many_headers_give_way() -> None:
     assert queue.counts().ready < 10
     await talk.receive(b"")
     assert queue.counts().ready == 61
+
+
+async def test_a_transaction_counts_every_queue_that_its_messages_go_to() -> None:
+    talk = await Conversation(settings=Settings(max_transaction_size=300_000)).open()
+    vhost = talk.services.root
+    for number in range(200):
+        spec = QueueSpec.parse(f"q{number}", durable=False)
+        await vhost.bind("amq.fanout", await vhost.declare_queue(spec))
+    one = published("k", b"x", exchange="amq.fanout")
+    assert not closes(await talk.say(TxSelect(), one, one))
+    assert closes(await talk.say(one, one)) == [(406, 60, 40)]

@@ -391,3 +391,28 @@ async def test_messages_that_go_far_give_way_before_all_are_through(talk: Conver
     assert talk.machine.is_unfinished
     await talk.say(b"")
     assert vhost.queue("q0").counts().ready == 60
+
+
+async def test_a_transaction_counts_every_queue_that_its_messages_go_to() -> None:
+    talk = Conversation(settings=Settings(max_transaction_size=300_000))
+    await talk.begin()
+    vhost = talk.services.root
+    for number in range(200):
+        spec = QueueSpec.parse(f"q{number}", durable=False)
+        await vhost.bind("amq.fanout", await vhost.declare_queue(spec))
+    await talk.attach("/exchanges/amq.fanout/k", 0, is_receiver=False)
+    state = Described(ULong(0x34), [talk.client.coordinator.declare(talk)])
+    heard = await talk.say(
+        *(
+            frame(
+                0,
+                TRANSFER,
+                [UInt(0), UInt(n), n.to_bytes(4), UInt(0), False, False, None, state],
+                DATA,
+            )
+            for n in range(5)
+        )
+    )
+    states = [state_of(fields) for fields in of(heard, DISPOSITION)]
+    assert states.count(0x25) >= 1
+    assert states[0] == 0x34
