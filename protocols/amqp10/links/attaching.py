@@ -18,16 +18,17 @@ from protocols.amqp10.addressing.nodes import (
     supply_of,
 )
 from protocols.amqp10.engine import proton as engine
-from protocols.amqp10.engine.proton import FIRST, Answer, Attach, Handle
+from protocols.amqp10.engine.proton import FIRST, SENDER_SETTLES, Answer, Attach, Handle
 from protocols.amqp10.engine.unreported_frames import Asked
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, answered, asked_lifetime, nodes_of
 from protocols.amqp10.links.incoming import IncomingLink
-from protocols.amqp10.links.outgoing import OutgoingLink, outcome_of
+from protocols.amqp10.links.outgoing import NO_SINK, OutgoingLink, outcome_of
 from protocols.amqp10.links.transactions import MAX_COMMAND, CoordinatorLink
 from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ConsumerSpec
+from queue_core.errors import QueueNotFound
 from queue_core.outcomes import Verdict
 
 if TYPE_CHECKING:
@@ -125,17 +126,11 @@ async def _attach_out(client: Client, asked: Attach, default: Verdict | None) ->
         return
     # What a subscription or a stream's reader does not want is for nobody else; in a queue it is.
     competes = not is_stream and not supply.is_subscription
-    link = OutgoingLink(
-        client, asked, supply, None if competes else test, is_stream=is_stream, default=default
-    )
-    if filters.no_local:
-        link.no_local = True
-        ORIGINS.askers += 1
     spec = ConsumerSpec(
         tag=asked.name,
         credit=0,
         replenish=False,
-        auto_settle=link.settles,
+        auto_settle=asked.sender_mode == SENDER_SETTLES,
         exclusive=supply.is_exclusive,
         group=_group(client, asked) if is_stream else None,
         start=filters.start if is_stream else None,
@@ -143,11 +138,25 @@ async def _attach_out(client: Client, asked: Attach, default: Verdict | None) ->
         origin=terms.origin,
         arguments=filters.shown,
     )
-    link.consumer = await terms.vhost.consume(supply.queue, link, spec, terms.owner)
+    consumer = await terms.vhost.consume(supply.queue, NO_SINK, spec, terms.owner)
+    if consumer.is_closed:
+        raise QueueNotFound(f"queue '{supply.queue}' was deleted meanwhile; declare it first")
+    link = OutgoingLink(
+        client,
+        asked,
+        supply,
+        consumer,
+        None if competes else test,
+        is_stream=is_stream,
+        default=default,
+    )
+    if filters.no_local:
+        link.no_local = True
+        ORIGINS.askers += 1
     client.links[asked.handle] = link
     engine.accept_link(asked.handle, answer)
     if client.is_blocked:
-        link.consumer.pause()
+        consumer.pause()
     link.on_flow()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.amqp10.addressing.filters import ORIGINS
 from protocols.amqp10.addressing.nodes import Supply
 from protocols.amqp10.engine import proton as engine
-from protocols.amqp10.engine.proton import SECOND, SENDER_SETTLES, Attach, Handle
+from protocols.amqp10.engine.proton import SECOND, Attach, Handle
 from protocols.amqp10.errors import (
     INTERNAL_ERROR,
     INVALID_FIELD,
@@ -35,25 +35,42 @@ MANY: Final = 1 << 62
 MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
 
 
+class NoSink:
+    """The sink of a consumer whose link is about to be made. The consumer has no credit until
+    then, so nothing is delivered."""
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Does nothing: a consumer without credit is given nothing."""
+
+    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
+        """Does nothing: a consumer without credit is given nothing."""
+
+    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
+        """Does nothing: the consumer is closed, and `attach` sees that."""
+
+
+NO_SINK: Final = NoSink()
+
+
 class OutgoingLink(SendingLink):
-    """Implements the core's `Sink`."""
+    """A link that takes messages from a queue for its receiver. Implements the core's `Sink`."""
 
     def __init__(
         self,
         client: Client,
         asked: Attach,
         supply: Supply,
+        consumer: Consumer,
         test: Callable[[Message], bool] | None,
         *,
         is_stream: bool,
         default: Verdict | None = None,
     ) -> None:
         super().__init__(client, asked, supply, test)
-        self.settles = asked.sender_mode == SENDER_SETTLES  # sent settled: at most once
+        self.settles = consumer.auto_settle  # sent settled: at most once
         self.is_second = asked.receiver_mode == SECOND
-        # The core makes a consumer for a sink that is there already: `attach` sets it before the
-        # link is known to anybody, and a consumer without credit gets nothing until then.
-        self.consumer: Consumer
+        self.consumer = consumer
+        consumer.sink = self
         self.default = default  # of what it settles without an outcome, or leaves behind
         self.no_local = False
         self._large = min(self._max_size or MANY, self._frame or MANY)  # beyond it, a second look
