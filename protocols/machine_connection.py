@@ -331,7 +331,7 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
 
     @abstractmethod
     def expel(self, reason: str) -> None:
-        """Ends the connection of a user who may not be here any more."""
+        """Ends the connection of a user that may not be here any more."""
 
     def review(self) -> None:
         """Looks through the client's consumers after permissions have changed."""

@@ -22,7 +22,7 @@ from queue_core.memory_account import (
 
 
 class MemoryShare:
-    """Made with the connection; ended with it."""
+    """One connection's holding; made with the connection, and ended with it."""
 
     __slots__ = ("_holder", "_holding", "_memory")
 
@@ -32,7 +32,8 @@ class MemoryShare:
         self._holding: Holding | None = None
 
     def _hold(self) -> Holding | None:
-        """None: the connection is over, and holds nothing that is not about to go."""
+        """Enters the connection into the account. None: the connection is over, and what it holds
+        is about to go."""
         if self._holding is None and self._holder is not None:
             self._holding = self._memory.open(self._holder)
         return self._holding
@@ -43,7 +44,7 @@ class MemoryShare:
 
     @property
     def partial(self) -> int:
-        """Bytes reserved for messages that have come in part."""
+        """Counts the bytes reserved for messages that have come in part."""
         return 0 if self._holding is None else self._holding.partial
 
     def expect(self, size: int) -> None:
@@ -57,14 +58,14 @@ class MemoryShare:
             holding.expect(0)
 
     def add_transaction(self, size: int) -> None:
-        """Open transactions have grown by so many bytes; shrunk, if it is below zero."""
+        """Counts bytes that open transactions hold more than before; less, if below zero."""
         holding = self._hold()
         if holding is not None:
             holding.add_transaction(size)
 
     def hold_if_short(self, *, is_read: bool = False) -> None:
-        """A publisher is not read while memory is short; or, if it is read all the same, it is told
-        when there is room."""
+        """Holds a publisher while memory is short. One that is read all the same hears when there
+        is room."""
         if self._memory.is_short and (holding := self._hold()) is not None:
             holding.hold(is_read=is_read)
 
@@ -86,7 +87,7 @@ class MemoryShare:
         transport.writelines(cast(list[bytes], pieces))
 
     def end(self) -> None:
-        """The connection is over."""
+        """Gives everything back: the connection is over."""
         if self._holding is not None:
             self._holding.end()
             self._holding = None

@@ -31,7 +31,7 @@ class Readable(Protocol):
 
 
 def _nothing() -> None:
-    """For a connection that handles all that comes at once."""
+    """Does nothing: such a connection handles all that comes at once, or is gone."""
 
 
 class ReadGate:
@@ -52,11 +52,11 @@ class ReadGate:
 
     @property
     def is_held(self) -> bool:
-        """Something besides input that has come already is in the way."""
+        """Whether something besides input that has come already is in the way."""
         return bool(self._reasons & self._heeded & ~BACKLOG)
 
     def close(self) -> None:
-        """The connection is gone: nobody is told of anything any more."""
+        """Lets go of the connection, which is gone: it is told of nothing any more."""
         self._on_backlog = _nothing
 
     def is_shut_for(self, reason: int) -> bool:

@@ -1,4 +1,4 @@
-"""One channel: what it has open, and the hot paths of publishing and settling.
+"""One AMQP 0.9.1 channel: its consumers, its unacked deliveries, its confirms or transaction.
 
 Owns no socket. What its methods do beyond that is in `publishing`, `consuming` and `definitions`,
 which work on this state; which of them is called when, `machine` decides.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, reply_text
 from protocols.amqp091.publish.confirms import Confirms
 from protocols.amqp091.states import ChannelState
-from protocols.amqp091.wire.frames import OVERHEAD
+from protocols.amqp091.wire.frames import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.wire.methods import ChannelClose, Method
 from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer, Delivery, SharedCredit
 from queue_core.errors import CoreError
@@ -78,7 +78,7 @@ class Channel:
         self.user = terms.identity.name
         self.output = terms.output
         self.clock = terms.clock
-        self.largest_body = terms.tuning.frame_max - OVERHEAD  # in one frame
+        self.largest_body = terms.tuning.frame_max - FRAME_OVERHEAD_BYTES  # in one frame
         self.state = ChannelState.OPEN
         self.arrival: Arrival | None = None  # a publish whose content is still coming
         self.confirms: Confirms | None = None
@@ -117,7 +117,8 @@ class Channel:
             self.tell_confirms()
 
     def tell_confirms(self) -> None:
-        """At the end of the turn, together with those that are still to come in it."""
+        """Has confirms sent at the end of the turn, together with those that are still to come in
+        it."""
         if not self.is_confirming:
             self.output.confirm(self)
             self.is_confirming = True
@@ -176,7 +177,7 @@ class Channel:
         if self.state is ChannelState.OPEN:
             self.terms.counters.timed_out_channels += 1
             self.terms.fail_channel(
-                self.number, Amqp091Error(ReplyCode.PRECONDITION_FAILED, TIMED_OUT)
+                self.number, Amqp091Error(ReplyCode.PRECONDITION_FAILED, TIMED_OUT_TEXT)
             )
 
     def fail(self, error: Amqp091Error, index: int) -> None:
@@ -221,8 +222,8 @@ def _unknown_tag(tag: int) -> Amqp091Error:
     return Amqp091Error(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
 
 
-TIMED_OUT: Final = (
+TIMED_OUT_TEXT: Final = (
     "delivery acknowledgement timed out: acknowledge sooner, or declare the queue with a longer "
     "x-consumer-timeout"
 )
-MODES: Final = "cannot switch from {} to {} mode: open another channel"
+MODE_ERROR_TEXT: Final = "cannot switch from {} to {} mode: open another channel"

@@ -15,7 +15,7 @@ from protocols.amqp091.channel import Channel
 from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume import consuming
 from protocols.amqp091.consume.consuming import settle
-from protocols.amqp091.consume.deliveries import BASIC
+from protocols.amqp091.consume.deliveries import BASIC_CLASS
 from protocols.amqp091.dispatch import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer
 from protocols.amqp091.input import Input
@@ -28,10 +28,10 @@ from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
 from protocols.amqp091.wire.frames import (
     BODY,
     FRAME_END,
+    FRAME_OVERHEAD_BYTES,
     FRAME_START,
     HEADER,
     METHOD,
-    OVERHEAD,
     Frame,
 )
 from protocols.amqp091.wire.methods import (
@@ -123,11 +123,11 @@ class Client:
                         buffer, header
                     )
                     body = header + 7 + size + 1
-                    after = body + (length + OVERHEAD if length else 0)
+                    after = body + (length + FRAME_OVERHEAD_BYTES if length else 0)
                     if (
                         kind == HEADER
                         and also == number
-                        and class_id == BASIC
+                        and class_id == BASIC_CLASS
                         and not weight
                         and length <= longest
                         and size <= limit
@@ -236,7 +236,7 @@ class Client:
         self._output.send(channel.number, ChannelCloseOk())
 
     def _await_channel_close_ok(self, channel: Channel, payload: bytes) -> None:
-        """After an error everything is ignored until the client has seen it."""
+        """Waits for the client to see that its channel has failed: everything else is ignored."""
         if self._input.index in (ChannelCloseOk.index, ChannelClose.index):
             decode_method(payload)
             del self.channels[channel.number]

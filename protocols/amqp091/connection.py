@@ -1,7 +1,7 @@
 """The asyncio side of an AMQP 0.9.1 connection: heartbeats, connection.blocked, publishers' rests.
 
-What both AMQP versions share is `machine_connection`'s; all that is said and understood is
-`machine`'s business.
+The part that both AMQP versions share is `machine_connection`'s; all that is said and understood
+is `machine`'s business.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Connection(MachineConnection[Machine]):
             self._after_input()
 
     def expel(self, reason: str) -> None:
-        """Ends the connection of a user who may not be here any more."""
+        """Ends the connection of a user that may not be here any more."""
         if not self._is_lost:
             self._machine.fail(ReplyCode.ACCESS_REFUSED, reason)
             self._after_input()

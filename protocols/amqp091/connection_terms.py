@@ -113,7 +113,8 @@ class Terms:
 
     @property
     def origin(self) -> Origin:
-        """The consumer's origin, as people are told who consumes over this connection."""
+        """The origin that people see of consumers on this connection: protocol, user, name,
+        address."""
         return Origin("AMQP 0.9.1", self.identity.name, self.client.name, self.client.address)
 
     def require(

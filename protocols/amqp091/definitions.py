@@ -136,7 +136,8 @@ def _require_route(terms: Terms, exchange: str, key: str | None) -> None:
 
 
 def _require_every_key(terms: Terms, spec: ExchangeSpec) -> None:
-    """What an exchange cannot route, whatever its key, is read from it by its alternate."""
+    """Asks for the right to read every key: an alternate exchange reads whatever the exchange
+    cannot route, whatever its key."""
     terms.require(Action.READ, "topic" if spec.is_topic else "exchange", spec.name)
 
 
@@ -258,6 +259,7 @@ async def unbind_queue(channel: Channel, method: QueueUnbind) -> None:
 
 
 def _bound(channel: Channel, queue: str, key: str) -> tuple[str, str]:
-    """Without a queue's name, an empty key stands for that name, too."""
+    """Names the queue and the key to bind: without a queue's name, an empty key stands for that
+    name, too."""
     name = queue_name(channel, queue)
     return name, key or ("" if queue else name)

@@ -1,7 +1,7 @@
 """Which method of a channel does what: the legal moves of an open channel, as two tables.
 
-Those of `IMMEDIATE` are done in place; those of `WAITING` need the core's definitions or a commit.
-Opening, closing and publishing are `machine`'s own.
+Methods of `IMMEDIATE` are done in place; those of `WAITING` need the core's definitions or a
+commit. Opening, closing and publishing are `machine`'s own.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ def _ack(channel: Channel, method: BasicAck) -> None:
 
 
 def _nothing(channel: Channel, method: Method) -> None:
-    """The client's answer to something that we said, and need no answer to."""
+    """Does nothing: the client answers something that needs no answer."""
 
 
 def _request_access(channel: Channel, method: AccessRequest) -> None:
-    """Of AMQP 0.8; some clients still ask, and every ticket is as good as another."""
+    """Answers access.request of AMQP 0.8: some clients still ask, and every ticket is as good as
+    another."""
     channel.send(AccessRequestOk(1))
 
 
@@ -96,14 +97,14 @@ WAITING: Final[dict[type[Method], Callable[[Channel, Any], Awaitable[None]]]] = 
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """One of `WAITING`, for the machine's `perform`."""
+    """The command to carry out a method of `WAITING`."""
 
     channel: Channel
     method: Method
 
 
 def refuse(method: Method) -> NoReturn:
-    """A method that is a server's to send, or a connection's."""
+    """Refuses a method that is a server's to send, or a connection's."""
     raise Amqp091Error(
         ReplyCode.COMMAND_INVALID, f"{type(method).__name__} is not for a client to send here"
     )

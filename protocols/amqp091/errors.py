@@ -1,7 +1,8 @@
-"""How AMQP 0.9.1 says that something went wrong: reply codes, and which error gets which.
+"""The errors of AMQP 0.9.1: reply codes, and which error gets which.
 
-`Amqp091Error` is a peer that broke the protocol. What the core cannot do is answered from
-`ANSWERS`. Whether a code ends the channel or the connection is the standard's decision: see `HARD`.
+`Amqp091Error` is a peer that broke the protocol. Requests that the core cannot meet are answered
+from `ANSWERS`. Whether a code ends the channel or the connection is the standard's decision: see
+`HARD`.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ ANSWERS: Final[dict[type[core.CoreError], ReplyCode]] = {
 
 
 def answer(error: core.CoreError) -> Amqp091Error:
-    """What the protocol says for an error of the core."""
+    """Finds the reply code for an error of the core."""
     for kind in type(error).__mro__:
         code = ANSWERS.get(kind)
         if code is not None:
@@ -102,7 +103,8 @@ def answer(error: core.CoreError) -> Amqp091Error:
 
 
 def reply_text(code: ReplyCode, text: str) -> str:
-    """As clients print it: the code's name first; no longer than a short string may be."""
+    """Words an error as clients print it: the code's name first, and no longer than a short string
+    may be."""
     whole = f"{code.name} - {text}"
     encoded = whole.encode()
     if len(encoded) <= MAX_TEXT_BYTES:

@@ -31,7 +31,7 @@ from queue_core.errors import AccessRefused
 from queue_core.vhost import Vhost
 
 AMQPLAIN: Final = "AMQPLAIN"
-MOST_EARLY_FRAMES: Final = 64
+MOST_EARLY_FRAMES: Final = 64  # before connection.open
 
 CAPABILITIES: Final[Mapping[str, object]] = {
     "publisher_confirms": True,
@@ -54,7 +54,7 @@ class OpenVhost:
 
 
 def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
-    """What we say first."""
+    """Makes connection.start, the gateway's first method."""
     offered = list(mechanisms)
     if PLAIN in offered:
         offered.insert(offered.index(PLAIN) + 1, AMQPLAIN)
@@ -70,7 +70,8 @@ def start(settings: Settings, mechanisms: Sequence[str]) -> ConnectionStart:
 
 
 def login_of(method: ConnectionStartOk, offered: Sequence[str]) -> Begin:
-    """How the client wants to log in. Raises AccessRefused where that is not possible."""
+    """Reads from start-ok how the client wants to log in. Raises AccessRefused where that is not
+    possible."""
     mechanism = method.mechanism
     if mechanism == AMQPLAIN and PLAIN in offered:
         return Begin(PLAIN, _plain(method.response))
@@ -82,7 +83,7 @@ def login_of(method: ConnectionStartOk, offered: Sequence[str]) -> Begin:
 
 
 def _plain(response: bytes) -> bytes:
-    """What AMQPLAIN says in a field table (without its length), as PLAIN says it."""
+    """Translates AMQPLAIN's response, a field table without its length, to PLAIN's."""
     try:
         table, _ = decode_table(len(response).to_bytes(4) + response)
     except Amqp091Error as error:
@@ -99,7 +100,8 @@ def tune(settings: Settings) -> ConnectionTune:
 
 
 def agree(method: ConnectionTuneOk, settings: Settings) -> Tuning:
-    """The client has the last word, but not beyond what we offered. 0 is no limit of its own."""
+    """Takes the limits of tune-ok: the client has the last word, but not beyond our offer. 0 is no
+    limit of its own."""
     frame_max = method.frame_max or settings.frame_max
     channel_max = method.channel_max or settings.channel_max
     if not FRAME_MIN_SIZE <= frame_max <= settings.frame_max:
@@ -118,7 +120,7 @@ def agree(method: ConnectionTuneOk, settings: Settings) -> Tuning:
 
 
 class Handshake:
-    """One client's handshake: what it said of itself, who it is, and the limits agreed on."""
+    """One client's handshake: what it said of itself, its login, and the limits agreed on."""
 
     def __init__(self, context: Context, carrier: Carrier) -> None:
         self.identity: Identity | None = None  # whoever the client has shown to be

@@ -90,7 +90,7 @@ class Machine:
 
     @property
     def identity(self) -> Identity | None:
-        """The user of the connection, once the client has shown who it is."""
+        """The user of the connection, once the client is logged in."""
         return self._handshake.identity
 
     @property
@@ -370,7 +370,7 @@ class Machine:
         self.output.send(0, ConnectionClose(code, reply_text(code, text), class_id, method_id))
 
     def _await_close_ok(self, frame: Frame, payload: bytes) -> None:
-        """After an error everything is ignored until the client has seen it."""
+        """Waits for the client's answer to our close: everything else is ignored."""
         if frame.channel or self._input.index not in (
             ConnectionCloseOk.index,
             ConnectionClose.index,

@@ -1,6 +1,6 @@
-"""What a connection has to say, gathered until the end of the loop's turn and written once.
+"""The output of one connection: frames gather here, and leave in one write per turn of the loop.
 
-It is pulled (`take`); whoever owns the socket is woken when there is something to pull.
+Output is pulled (`take`): the connection is woken when there is something to pull.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ FLUSH_BYTES: Final = 1 << 20  # do not wait for the end of the turn with more th
 
 
 def _nothing() -> None:
-    """Nobody listens any more."""
+    """Does nothing: the connection is gone."""
 
 
 class Output:
+    """Frames for one client, in order, as pieces of bytes."""
+
     __slots__ = ("_on_full", "_wake", "confirming", "is_blocked", "pieces", "size")
 
     def __init__(self, wake: Callable[[], None], on_full: Callable[[], None]) -> None:
@@ -42,7 +44,8 @@ class Output:
         self.add_size(len(data))
 
     def wake(self) -> None:
-        """Call it before putting something into `pieces`."""
+        """Has the output written at the end of the turn; to be called before `pieces` is added
+        to."""
         if not self.pieces and not self.confirming:
             self._wake()
 
@@ -52,24 +55,24 @@ class Output:
             self._on_full()
 
     def confirm(self, channel: Channel) -> None:
-        """The channel has confirms to tell, at the end of the turn."""
+        """Has a channel's confirms sent at the end of the turn."""
         self.wake()
         self.confirming.append(channel)
 
     def close(self) -> None:
-        """The connection is gone: nobody takes what is written from now on."""
+        """Lets go of the connection, which is gone: nobody takes the output from now on."""
         self.pieces.clear()
         self.confirming.clear()
         self.size = 0
         self._wake = self._on_full = _nothing
 
     def take(self) -> bytes:
-        """Everything since the last time."""
+        """Takes everything since the last time."""
         data, _ = self.take_pieces()
         return data
 
     def take_pieces(self) -> tuple[bytes, list[Piece]]:
-        """The same, and the pieces that it was made of."""
+        """Takes everything since the last time, joined, and the pieces that it was made of."""
         pieces = self.pieces
         if self.confirming:
             pieces.extend([channel.take_confirms() for channel in self.confirming])

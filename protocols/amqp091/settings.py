@@ -1,4 +1,4 @@
-"""What an operator may set for AMQP 0.9.1; the gateway fills it from its configuration."""
+"""The settings of AMQP 0.9.1 that an operator may change; filled from the configuration."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.detaching import Link, Releasing
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
-from protocols.amqp10.links.transactions import MAX_COMMAND, Coordinator, CoordinatorLink
+from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, Coordinator, CoordinatorLink
 from protocols.carrier import GONE, Carrier
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import CoreError
@@ -119,8 +119,8 @@ class Client:
         """Handles a transfer to a transaction coordinator: a declare or a discharge."""
         if not pn.is_readable(delivery):
             return None
-        if pn.unread_bytes(delivery) > MAX_COMMAND:
-            text = f"a declare or a discharge of more than {MAX_COMMAND} bytes"
+        if pn.unread_bytes(delivery) > MAX_COMMAND_BYTES:
+            text = f"a declare or a discharge of more than {MAX_COMMAND_BYTES} bytes"
             self.fail_link(link.handle, TOO_LARGE, text)
             return None
         if pn.is_partial(delivery):
@@ -147,7 +147,7 @@ class Client:
             self._accepted.append(delivery)
             return
         if state in (0, RECEIVED) and not is_settled:
-            return  # still at it
+            return  # the receiver has not decided yet
         if state == TRANSACTIONAL:
             try:
                 self.coordinator.retire(sent, delivery)
@@ -173,7 +173,7 @@ class Client:
         self.wake()
 
     def settle_accepted(self) -> None:
-        """What one chunk accepted is settled at once."""
+        """Settles everything that one chunk of input accepted, together."""
         if self._accepted:
             accepted, self._accepted = self._accepted, []
             self.vhost.settle(accepted, ACCEPTED)
@@ -187,14 +187,16 @@ class Client:
                 sink.on_settled()  # type: ignore[attr-defined]
 
     def _commit_later(self, second: list[tuple[Handle, Delivery]], state: int) -> int:
-        """Receiver-settle-mode second: they are settled with the peer when that is committed."""
+        """Keeps deliveries of receiver-settle-mode second: the peer hears that they are settled
+        when that is committed."""
         self._next += 1
         deliveries = [(sent, delivery.consumer.sink) for sent, delivery in second]
         self._committing[self._next] = state, deliveries
         return self._next
 
     def on_committed(self, tokens: list[int]) -> None:
-        """It is. The peer hears the outcome that it asked for once more: some wait for it."""
+        """Settles deliveries whose outcome is committed. The peer hears the outcome that it asked
+        for once more: some wait for it."""
         for token in tokens:
             state, deliveries = self._committing.pop(token, (0, []))
             for sent, sink in deliveries:
@@ -205,13 +207,15 @@ class Client:
         self.wake()
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        """The database did not take the settlement; the core delivers again after a restart."""
+        """Settles deliveries whose settlement the database did not take: the core delivers them
+        again after a restart."""
         self.on_committed(tokens)
 
     # --- sessions and links
 
     def _begin(self, session: Handle) -> None:
-        """The engine lets a channel begin again and again: more than there are channels tell it."""
+        """Begins a session. The engine lets a channel begin again and again: more sessions than
+        there are channels give that away."""
         self._sessions.add(session)
         if len(self._sessions) > self._settings.channel_max + 1:
             self.engine.fail(NOT_ALLOWED, "a begin on a channel whose session has not ended")
@@ -290,7 +294,7 @@ class Client:
         self.wake()
 
     async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
-        """The link's end in the core, and that of the queue that was only for it."""
+        """Ends a link in the core, and the queue that was only for it."""
         self.settle_accepted()
         self.echoing.detach(link.handle, pn.session_of(link.handle), link.sent_count)
         if isinstance(link, IncomingLink):
@@ -316,7 +320,7 @@ class Client:
         self.wake()
 
     def review(self) -> None:
-        """Permissions have changed: links that may not read any more are detached."""
+        """Detaches links that may not read any more after permissions have changed."""
         for link in self._senders():
             right = link.supply.right
             loss = None if right is None else self.terms.auth.loss(self.terms.identity, right)
@@ -325,7 +329,7 @@ class Client:
                 self.fail_link(link.handle, said.condition, said.text)
 
     def count_dropped(self, error: Amqp10Error) -> None:
-        """A settled transfer that was refused: its sender cannot be told."""
+        """Counts a settled transfer that was refused: its sender cannot be told."""
         self.counters.dropped_transfers += 1
         if not self._has_dropped:
             self._has_dropped = True
@@ -334,17 +338,17 @@ class Client:
     # --- flow
 
     def starve(self, link: IncomingLink) -> None:
-        """No credit until the database has caught up."""
+        """Has a link wait for its credit until the database has caught up."""
         self.starved.add(link)
 
     def feed(self) -> None:
-        """It has."""
+        """Grants credit to links that have waited for the database or for memory."""
         starved, self.starved = self.starved, set()
         for link in starved:
             link.replenish()
 
     def stall(self, link: OutgoingLink) -> None:
-        """The receiver's session takes no more for now."""
+        """Pauses a link whose session takes no more for now."""
         link.is_stalled = True
         link.pause()
         self._stalled.add(link)
@@ -371,7 +375,7 @@ class Client:
             data += self.echoing.answers(self.links)
         if self._stalled:
             for link in list(self._stalled):
-                if pn.waiting_bytes(link.session) < pn.LOW_WATER:
+                if pn.waiting_bytes(link.session) < pn.LOW_WATER_BYTES:
                     self._stalled.discard(link)
                     link.is_stalled = False
                     link.resume()

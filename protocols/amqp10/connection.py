@@ -1,7 +1,7 @@
 """The asyncio side of an AMQP 1.0 connection: idle time-outs, and links that wait for credit.
 
-What both AMQP versions share is `machine_connection`'s. All that is said and understood is the
-business of `security_layer`, until the client has shown who it is, and of `machine` after that.
+The part that both AMQP versions share is `machine_connection`'s. All that is said and understood is
+the business of `security_layer`, until the client is logged in, and of `machine` after that.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Connection(MachineConnection[SecurityLayer | Machine]):
         self._fail(FORCED, reason)
 
     def expel(self, reason: str) -> None:
-        """Ends the connection of a user who may not be here any more."""
+        """Ends the connection of a user that may not be here any more."""
         self._fail(UNAUTHORIZED, reason)
 
     # --- the end

@@ -34,7 +34,8 @@ class Terms:
 
     @property
     def origin(self) -> Origin:
-        """The consumer's origin, as people are told who consumes over this connection."""
+        """The origin that people see of consumers on this connection: protocol, user, name,
+        address."""
         return Origin("AMQP 1.0", self.identity.name, self.container, self.peer.address)
 
     def require(

@@ -1,4 +1,4 @@
-"""What this adapter counts: plain integers, read by whoever exports them."""
+"""The counters of AMQP 1.0: plain integers, read by whatever exports them."""
 
 from __future__ import annotations
 

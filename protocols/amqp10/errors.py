@@ -1,7 +1,7 @@
-"""How AMQP 1.0 says that something went wrong: error conditions, and which error gets which.
+"""The errors of AMQP 1.0: error conditions, and which error gets which.
 
-`Amqp10Error` is a peer that asked for what the protocol does not allow. What the core cannot do is
-answered from `CONDITIONS`.
+`Amqp10Error` is a peer that asked for what the protocol does not allow. Requests that the core
+cannot meet are answered from `CONDITIONS`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CONDITIONS: Final[dict[type[core.CoreError], str]] = {
 
 
 def answer(error: core.CoreError) -> Amqp10Error:
-    """What the protocol says for an error of the core."""
+    """Finds the error condition for an error of the core."""
     for kind in type(error).__mro__:
         condition = CONDITIONS.get(kind)
         if condition is not None:

@@ -1,4 +1,4 @@
-"""The security layer: an AMQP 1.0 connection until the client has shown who it is.
+"""The security layer: an AMQP 1.0 connection until the client is logged in.
 
     receive(data)            handles what is whole; a command, if the login must be waited for
     perform(), proceed()     carry that command out, and go on behind it
@@ -34,7 +34,7 @@ class Entrance(Protocol):
         ...
 
     def on_authenticated(self, identity: Identity, rest: bytes) -> None:
-        """Hears who the client is. The rest of the input belongs to AMQP."""
+        """Hears the user that the client is. The rest of the input belongs to AMQP."""
 
 
 class _Gone:
@@ -121,8 +121,8 @@ class SecurityLayer:
         return None if step is None else self._step(step)
 
     def _enter_unproven(self) -> Command | None:
-        """Lets a client in that begins without SASL: only where nobody needs to show who they are
-        [2.2]. Any other hears that SASL is needed."""
+        """Lets a client in that begins without SASL, where no login is needed [2.2]. Any other
+        hears that SASL is needed."""
         if ANONYMOUS in self._offered():
             return self._enter_as_anonymous()
         self._context.counters.refused_connections += 1

@@ -1,4 +1,4 @@
-"""What an operator may set for AMQP 1.0; the gateway fills it from its configuration."""
+"""The settings of AMQP 1.0 that an operator may change; filled from the configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Settings:
 
 
 def product_of(settings: Settings) -> dict[object, object]:
-    """How the gateway introduces itself in its open."""
+    """Makes the properties by which the gateway introduces itself in its open."""
     return {
         Symbol("product"): settings.product,
         Symbol("version"): settings.version,

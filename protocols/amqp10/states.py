@@ -1,6 +1,6 @@
 """The states of an AMQP 1.0 connection, and which frame may come in which: the moves, as tables.
 
-A connection goes through two layers, each with a table of its own: SASL shows who the client is,
+A connection goes through two layers, each with a table of its own: SASL logs the client in,
 then AMQP begins. Flow, transfer and disposition have no rows: they belong to a link, and are legal
 where their link is attached.
 """

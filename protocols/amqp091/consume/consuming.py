@@ -54,13 +54,13 @@ from queue_core.outcomes import FAILED, REJECTED, RELEASED, Verdict
 from queue_core.queues.spec import AGE_DIGITS, AGE_UNITS, QueueSpec
 from queue_core.vhost import Vhost
 
-PRIORITY: Final = "x-priority"
-OFFSET: Final = "x-stream-offset"
-GROUP: Final = "x-consumer-group"
-CONSUMER_ARGUMENTS: Final = frozenset((PRIORITY, OFFSET, GROUP))
-FAILOVER: Final = "x-cancel-on-ha-failover"  # there is no mirror that could take over
+PRIORITY_ARGUMENT: Final = "x-priority"
+OFFSET_ARGUMENT: Final = "x-stream-offset"
+GROUP_ARGUMENT: Final = "x-consumer-group"
+CONSUMER_ARGUMENTS: Final = frozenset((PRIORITY_ARGUMENT, OFFSET_ARGUMENT, GROUP_ARGUMENT))
+FAILOVER_ARGUMENT: Final = "x-cancel-on-ha-failover"  # there is no mirror that could take over
 # the time to acknowledge is the queue's: a consumer that asks for one gets what the queue has
-INERT_CONSUMER_ARGUMENTS: Final = frozenset((FAILOVER, "x-consumer-timeout"))
+INERT_CONSUMER_ARGUMENTS: Final = frozenset((FAILOVER_ARGUMENT, "x-consumer-timeout"))
 PRIORITY_RANGE: Final = range(-(1 << 31) + 1, 1 << 31)  # the lowest is basic.get's
 
 MOST_UNACKED: Final = UNLIMITED_CREDIT  # that a channel may take by basic.get
@@ -71,7 +71,8 @@ CATCH_UP_SECONDS: Final = 2.0  # for what was published before a consumer was ca
 
 
 def set_prefetch(channel: Channel, method: BasicQos) -> None:
-    """As RabbitMQ reads it: not global is for each consumer to come, global for the channel."""
+    """Sets the prefetch as RabbitMQ reads it: for each consumer to come, or, if global, for the
+    whole channel."""
     if method.prefetch_size:
         raise Amqp091Error(
             ReplyCode.NOT_IMPLEMENTED,
@@ -97,7 +98,7 @@ def _share(channel: Channel, limit: int) -> None:
 
 
 def set_flow(channel: Channel, method: ChannelFlow) -> None:
-    """The client asks us to stop or go on delivering."""
+    """Stops deliveries, or goes on with them, as the client asks."""
     channel.is_flowing = method.active
     if method.active:
         channel.send(ChannelFlowOk(True))
@@ -128,7 +129,7 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         exclusive=method.exclusive,
         priority=_priority(method.arguments),
         group=_group(method.arguments),
-        start=position(method.arguments.get(OFFSET), channel.clock()),
+        start=position(method.arguments.get(OFFSET_ARGUMENT), channel.clock()),
         shared=channel.shared,
         origin=channel.terms.origin,
         arguments=method.arguments,
@@ -160,8 +161,8 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
 
 
 def review(channel: Channel) -> None:
-    """Permissions have changed. Clients that asked to be told of the end of a consumer are; of
-    others the channel ends."""
+    """Ends consumers that may not read any more after permissions have changed. Clients that asked
+    to be told of a consumer's end are told; channels of others end."""
     terms = channel.terms
     for tag, consumer in list(channel.consumers.items()):
         sink = consumer.sink
@@ -178,8 +179,8 @@ def review(channel: Channel) -> None:
 
 
 async def _consumed_queue(channel: Channel, method: BasicConsume) -> tuple[str, Resource | None]:
-    """The queue to consume from, made now for direct replies and for patterns; and what must be
-    readable for that."""
+    """Finds the queue to consume from, or makes it, for direct replies and for patterns. Returns
+    its name, and the resource that must be readable."""
     terms = channel.terms
     _check_arguments(channel, method)
     if method.queue == DIRECT_REPLY_TO:
@@ -206,7 +207,7 @@ async def _reply_queue(channel: Channel, method: BasicConsume) -> str:
 
 
 async def _pattern_queue(channel: Channel, pattern: str) -> tuple[str, Resource]:
-    """Pub/sub: an ephemeral queue of this connection's own, gone with its consumer."""
+    """Makes a queue for pub/sub: ephemeral, this connection's own, and gone with its consumer."""
     terms = channel.terms
     right = terms.require(Action.READ, "topic", TOPIC_EXCHANGE, pattern)
     name = terms.vhost.new_name()
@@ -222,7 +223,7 @@ async def _declare_private(channel: Channel, name: str) -> None:
 
 
 def queue_name(channel: Channel, name: str) -> str:
-    """An empty name is that of the queue declared last on this channel."""
+    """Resolves a queue's name: an empty one is that of the queue declared last on this channel."""
     if name:
         channel.vhost.check_usable(name)
         return name
@@ -232,11 +233,11 @@ def queue_name(channel: Channel, name: str) -> str:
 
 
 def _check_arguments(channel: Channel, method: BasicConsume) -> None:
-    """Arguments that have no effect are named in the log, if nobody knows them, and refused by
-    amqp091.strict."""
+    """Checks a consumer's arguments. Unknown ones, which have no effect, are named in the log, and
+    refused by amqp091.strict."""
     arguments, terms = method.arguments, channel.terms
-    if not isinstance(arguments.get(FAILOVER, False), bool):
-        raise InvalidArgument(f"'{FAILOVER}' must be true or false")
+    if not isinstance(arguments.get(FAILOVER_ARGUMENT, False), bool):
+        raise InvalidArgument(f"'{FAILOVER_ARGUMENT}' must be true or false")
     inert = [name for name in arguments if name not in CONSUMER_ARGUMENTS]
     if inert and terms.settings.strict:
         raise UnsupportedArgument(
@@ -248,21 +249,21 @@ def _check_arguments(channel: Channel, method: BasicConsume) -> None:
 
 
 def _priority(arguments: Mapping[str, object]) -> int:
-    value = arguments.get(PRIORITY, 0)
+    value = arguments.get(PRIORITY_ARGUMENT, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value not in PRIORITY_RANGE:
-        raise InvalidArgument(f"'{PRIORITY}' must be a whole number of 32 bits")
+        raise InvalidArgument(f"'{PRIORITY_ARGUMENT}' must be a whole number of 32 bits")
     return value
 
 
 def _group(arguments: Mapping[str, object]) -> str | None:
-    value = arguments.get(GROUP)
+    value = arguments.get(GROUP_ARGUMENT)
     if value is not None and not (isinstance(value, str) and value):
-        raise InvalidArgument(f"'{GROUP}' must be a name")
+        raise InvalidArgument(f"'{GROUP_ARGUMENT}' must be a name")
     return value
 
 
 def position(value: object, now: float) -> Position | None:
-    """Where a consumer of a stream wants to begin. An interval such as 1h is so long ago."""
+    """Reads where a consumer of a stream wants to begin. An interval such as 1h is so long ago."""
     match value:
         case None:
             return None
@@ -277,7 +278,8 @@ def position(value: object, now: float) -> Position | None:
         case str() if _is_interval(value):
             return Position(time=now - int(value[:-1]) * AGE_UNITS[value[-1]])
     raise InvalidArgument(
-        f"'{OFFSET}' must be first, last, next, an offset, a timestamp or an interval such as 1h"
+        f"'{OFFSET_ARGUMENT}' must be first, last, next, an offset, a timestamp or an interval "
+        "such as 1h"
     )
 
 
@@ -288,8 +290,8 @@ def _is_interval(value: str) -> bool:
 
 
 async def cancel(channel: Channel, method: BasicCancel) -> None:
-    """What it had may still be settled. What was published before, it still gets, as far as it has
-    room: it may be on its way to the disk."""
+    """Cancels a consumer. Its deliveries may still be settled; messages that were published before,
+    and may be on their way to the disk, it still gets, as far as it has room."""
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
         with suppress(TimeoutError):  # the database is away: nobody is to wait for that
@@ -364,7 +366,7 @@ async def has_caught_up(vhost: Vhost, name: str) -> bool:
 
 
 def settle(channel: Channel, tag: int, verdict: Verdict, *, multiple: bool) -> None:
-    """In a transaction it becomes true at commit."""
+    """Settles a delivery, or all up to its tag; in a transaction, at its commit."""
     work, unacked = channel.work, channel.unacked
     if work is not None:
         tags = [each for each in unacked if each <= tag or not tag] if multiple else [tag]
@@ -382,7 +384,7 @@ def nack(channel: Channel, method: BasicNack) -> None:
 
 
 def reject(channel: Channel, method: BasicReject) -> None:
-    """With requeue the delivery counts as failed: see the queue's delivery limit."""
+    """Rejects a delivery. With requeue it counts as failed: see the queue's delivery limit."""
     settle(channel, method.delivery_tag, FAILED if method.requeue else REJECTED, multiple=False)
 
 

@@ -21,10 +21,10 @@ from protocols.amqp091.wire.content import (
 from protocols.amqp091.wire.frames import (
     BODY,
     FRAME_END,
+    FRAME_OVERHEAD_BYTES,
     FRAME_START,
     HEADER,
     METHOD,
-    OVERHEAD,
     frame,
 )
 from protocols.amqp091.wire.methods import BasicDeliver, Method
@@ -37,21 +37,21 @@ log = logging.getLogger(__name__)
 
 END: Final = FRAME_END.to_bytes()
 
-BASIC: Final = 60
+BASIC_CLASS: Final = 60
 CONTENT: Final = Struct(">HHQ")  # class, weight, size of the body
 
 TAG: Final = Struct(">QB")
 HEADER_REST: Final = Struct(">IHHQ")  # payload size, class, weight, size of the body
 BODY_START: Final = Struct(">BBHI")  # end of the frame before, kind, channel, size
 
-LARGEST_HEADERS: Final = 131_072  # bytes of properties: as large as the frames that are offered
+LARGEST_HEADERS_BYTES: Final = 131_072  # of properties: as large as the frames that are offered
 TOO_LARGE: Final = "x-headers-too-large"  # with their size, in place of headers
 OFFSET_HEADER: Final = "x-stream-offset"
 COUNT_HEADER: Final = "x-delivery-count"
 
 
 class Envelope:
-    """What all deliveries to one consumer from one exchange with one key have in common: the bytes
+    """The bytes that all deliveries to one consumer from one exchange with one key share: those
     before the delivery tag, and those between the redelivered flag and the content's size.
 
     Most messages in a row also have the same properties and length: what lies between the
@@ -71,20 +71,21 @@ class Envelope:
         self.middle = b""
 
     def remember(self, channel: int, native: bytes, length: int) -> None:
-        """Bodies of that length come next."""
-        header = HEADER_REST.pack(CONTENT.size + len(native), BASIC, 0, length)
+        """Keeps the bytes before a body, for the next bodies of that length with these
+        properties."""
+        header = HEADER_REST.pack(CONTENT.size + len(native), BASIC_CLASS, 0, length)
         start = BODY_START.pack(FRAME_END, BODY, channel, length)
         self.middle = b"".join((self.after, header, native, start))
         self.native, self.length = native, length
 
 
 def content_frames(channel: int, native: bytes, body: bytes, frame_max: int) -> list[Piece]:
-    """A content header, and the body in as many frames as it needs. The body is not copied: many
-    consumers may get the same."""
-    step = frame_max - OVERHEAD
-    if len(native) > LARGEST_HEADERS:
+    """Encodes a content header, and the body in as many frames as it needs. The body is not copied:
+    many consumers may get the same."""
+    step = frame_max - FRAME_OVERHEAD_BYTES
+    if len(native) > LARGEST_HEADERS_BYTES:
         native = without_headers(native)
-    pieces: list[Piece] = [frame(HEADER, channel, CONTENT.pack(BASIC, 0, len(body)) + native)]
+    pieces: list[Piece] = [frame(HEADER, channel, CONTENT.pack(BASIC_CLASS, 0, len(body)) + native)]
     whole = memoryview(body)
     for start in range(0, len(body), step):
         part = whole[start : start + step]
@@ -93,9 +94,10 @@ def content_frames(channel: int, native: bytes, body: bytes, frame_max: int) -> 
 
 
 def without_headers(native: bytes) -> bytes:
-    """A content header is one frame, however large the headers, and may go beyond frame_max, as in
-    RabbitMQ. Beyond what any publisher of this protocol can send (other protocols' can), a client
-    gets the message, and a header that says what it cannot have."""
+    """Encodes properties whose headers are too large without them. A content header is one frame,
+    however large the headers, and may go beyond frame_max, as in RabbitMQ. Beyond what any
+    publisher of this protocol can send (other protocols' can), a client gets the message, and a
+    header that says what it cannot have."""
     log.warning("headers of %d bytes do not fit into any frame: left out", len(native))
     contents = decode_properties(native)
     return encode_properties({**contents, "headers": {TOO_LARGE: len(native)}})
@@ -104,13 +106,14 @@ def without_headers(native: bytes) -> bytes:
 def whole_message(
     channel: int, method: Method, native: bytes, body: bytes, frame_max: int
 ) -> bytes:
-    """A method with its content: the general way."""
+    """Encodes a method with its content, the general way."""
     head = frame(METHOD, channel, encode_method(method))
     return b"".join((head, *content_frames(channel, native, body, frame_max)))
 
 
 def native_for(delivery: Delivery, now: float) -> bytes:
-    """The properties of a delivery, with what the gateway knows beside them."""
+    """Encodes a delivery's properties, and the gateway's own headers: failures, a stream's
+    offset."""
     message = delivery.message
     native = properties_of(message, now)
     extra: dict[str, object] = {}
@@ -122,8 +125,8 @@ def native_for(delivery: Delivery, now: float) -> bytes:
 
 
 def properties_of(message: Message, now: float) -> bytes:
-    """The properties of a message, with the deaths it died. One that died has no expiration of its
-    own any more: the list of deaths remembers it."""
+    """Encodes a message's properties, with the deaths it died. A message that died has no
+    expiration of its own any more: the list of deaths remembers it."""
     native = native_of(message, now)
     if not message.deaths:
         return native

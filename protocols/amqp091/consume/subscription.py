@@ -16,7 +16,7 @@ from protocols.amqp091.consume.deliveries import (
     properties_of,
 )
 from protocols.amqp091.conversion.properties import FORM, shared_native
-from protocols.amqp091.wire.frames import OVERHEAD
+from protocols.amqp091.wire.frames import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.wire.methods import BasicCancel
 from queue_core.access.auth import Resource
 from queue_core.delivery.consumer import Consumer, Delivery
@@ -31,7 +31,7 @@ _END: Final = b"\xce"
 
 
 class Subscription:
-    """Implements the core's `Sink`."""
+    """One consumer of a channel, as the client asked for it. Implements the core's `Sink`."""
 
     __slots__ = ("_envelopes", "channel", "no_ack", "queue", "right", "tag")
 
@@ -113,9 +113,12 @@ class Subscription:
     def _write_long(
         self, envelope: Envelope, tag: int, redelivered: bool, native: bytes, body: bytes
     ) -> None:
-        """An empty body has no frame, a large one several; headers must fit into one."""
+        """Writes a delivery the general way: an empty body has no frame, a large one several, and
+        headers must fit into one."""
         channel = self.channel
-        content = content_frames(channel.number, native, body, channel.largest_body + OVERHEAD)
+        content = content_frames(
+            channel.number, native, body, channel.largest_body + FRAME_OVERHEAD_BYTES
+        )
         start = envelope.before + TAG.pack(tag, redelivered) + envelope.after
         content[0] = start + content[0][3:]  # `after` has the content's first bytes
         channel.output.pieces += content
@@ -128,7 +131,8 @@ class Subscription:
         return envelope
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The queue is gone, or not to be read any more: clients that asked to be told are."""
+        """Ends the consumer: the queue is gone, or not to be read any more. Clients that asked to
+        be told are told."""
         channel = self.channel
         channel.forget(self.tag)
         if channel.terms.wants_cancel:

@@ -1,4 +1,4 @@
-"""What the canonical message becomes in AMQP 0.9.1: the rules, as a table.
+"""The canonical message as AMQP 0.9.1 writes it: the rules, as a table.
 
 Written when the first 0.9.1 consumer asks for a message of another protocol, and kept with it.
 `to_canonical` is the way back. Knows no socket and no channel.
@@ -35,7 +35,7 @@ from queue_core.message.typed_text import identifier_type, text_of
 
 
 def nowhere(value: object) -> None:
-    """It has no property: it always travels as a header."""
+    """Writes no property: the value always travels as a header."""
 
 
 def seconds(value: datetime) -> datetime:
@@ -134,7 +134,7 @@ def _carry_time(said: Properties, pairs: list[Pair], carried: dict[str, Value]) 
 
 
 def _restore(pairs: list[Pair], contents: Contents) -> None:
-    """What an earlier 0.9.1 publisher said, and another protocol only carried."""
+    """Restores what an earlier 0.9.1 publisher said, and another protocol only carried."""
     for place in range(len(pairs) - 1, -1, -1):
         name, value = pairs[place]
         if name == CLUSTER_ID and isinstance(value, str) and "cluster_id" not in contents:

@@ -10,7 +10,7 @@ from typing import Final
 
 from protocols.amqp091.conversion import from_canonical
 from protocols.amqp091.conversion.to_canonical import canonical
-from protocols.amqp091.wire.content import MAX_KEPT, MAX_KEPT_BYTES, decode_properties
+from protocols.amqp091.wire.content import MAX_KEPT_BYTES, MAX_KEPT_PROPERTIES, decode_properties
 from protocols.amqp091.wire.short_text import fitting
 from queue_core.message.conversion_cache import Writings
 from queue_core.message.memo import Memo
@@ -27,7 +27,7 @@ class Amqp091Form:
     code = 3
 
     def __init__(self) -> None:
-        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT)
+        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT_PROPERTIES)
 
     def properties(self, native: bytes) -> Properties:
         known = self._kept.get(native)
@@ -42,12 +42,12 @@ FORM: Final = Amqp091Form()
 WRITINGS: Final = Writings(
     lambda message: from_canonical.encode(from_canonical.build(message), None, 0.0)
 )
-SURELY_FITS: Final = 63  # characters of a routing key; a longer one may have to be carried
+SURELY_FITTING_CHARACTERS: Final = 63  # of a routing key; a longer one may have to be carried
 
 
 def shared_native(message: Message) -> bytes | None:
     """The properties of a message from elsewhere, if all that say the same have the same."""
-    if message.expires_at is None and len(message.routing_key) <= SURELY_FITS:
+    if message.expires_at is None and len(message.routing_key) <= SURELY_FITTING_CHARACTERS:
         return WRITINGS.of(message)
     return None
 

@@ -1,4 +1,4 @@
-"""What AMQP 0.9.1's properties become in the canonical message: the rules, as a table.
+"""AMQP 0.9.1's properties as the canonical message has them: the rules, as a table.
 
 Read when the first consumer of another protocol, the database or a headers exchange asks, and kept
 by the properties' bytes. `from_canonical` is the way back. Knows no socket and no channel.
@@ -76,8 +76,8 @@ DIALECT: Final = Dialect(table_keeps, holds_name)
 
 
 def headers_table(present: Collection[str], created: object) -> Table:
-    """How headers are read beside these properties: what could stand in a property of its own, or
-    has one already, is an ordinary header, whatever its name."""
+    """Makes the table by which headers are read beside these properties: one that could stand in a
+    property of its own, or has one already, is an ordinary header, whatever its name."""
 
     def is_claimed(name: str, value: Value) -> bool:
         if name == ROUTING_KEY:
@@ -113,7 +113,7 @@ def whole_seconds(time: datetime) -> datetime:
 
 
 def canonical(contents: Contents) -> Properties:
-    """What the wire's properties say, in no protocol's terms."""
+    """Reads the wire's properties into no protocol's terms."""
     found = contents.get("headers")
     headers: list[Pair] = []
     claimed: dict[str, Value] = {}

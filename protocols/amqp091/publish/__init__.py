@@ -1,1 +1,1 @@
-"""From basic.publish to a routed message and its confirm."""
+"""Publishing: from basic.publish to a routed message and its confirm."""

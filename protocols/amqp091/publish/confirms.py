@@ -14,11 +14,13 @@ _ACK: Final = Struct(">BHIIQBB")  # a whole frame; basic.nack has the same field
 _METHOD: Final = 1
 _BASIC_ACK: Final = 60 << 16 | 80
 _BASIC_NACK: Final = 60 << 16 | 120
-_SIZE: Final = 13
+_PAYLOAD_BYTES: Final = 13
 _END: Final = 0xCE
 
 
 class Confirms:
+    """The numbers of one channel's publishes: given out, ended, told of."""
+
     __slots__ = ("_ahead", "_floor", "_last", "_nacks", "_told")
 
     def __init__(self) -> None:
@@ -29,7 +31,7 @@ class Confirms:
         self._nacks: list[int] = []  # up to the floor, not told yet
 
     def next(self, count: int = 1) -> int:
-        """The first of so many numbers."""
+        """Gives out so many numbers, and returns the first."""
         first = self._last + 1
         self._last += count
         return first
@@ -39,21 +41,21 @@ class Confirms:
         return self._last - self._told
 
     def accept(self, tag: int) -> None:
-        """This one is safe."""
+        """Ends one publish well: its message is safe."""
         if tag == self._floor + 1 and not self._ahead:
             self._floor = tag
         else:
             self._end(((tag, True),))
 
     def accept_all(self, tags: Sequence[int]) -> None:
-        """These are safe; they come in the order that they were given out in."""
+        """Ends publishes well: their messages are safe. The numbers come in their order."""
         if tags[0] == self._floor + 1 and tags[-1] - tags[0] == len(tags) - 1 and not self._ahead:
             self._floor = tags[-1]
         else:
             self._end((tag, True) for tag in tags)
 
     def refuse(self, tags: Iterable[int]) -> None:
-        """These were not taken, and never will be."""
+        """Ends publishes badly: their messages were not taken, and never will be."""
         self._end((tag, False) for tag in tags)
 
     def _end(self, ended: Iterable[tuple[int, bool]]) -> None:
@@ -65,11 +67,11 @@ class Confirms:
                 self._nacks.append(self._floor)
 
     def take(self, channel: int) -> bytes:
-        """The frames that tell the client what it does not know yet."""
+        """Encodes the acks and nacks that the client does not know of yet."""
         frames = b""
         for nack in self._nacks:
             frames += self._ack_up_to(channel, nack - 1)
-            frames += _ACK.pack(_METHOD, channel, _SIZE, _BASIC_NACK, nack, 0, _END)
+            frames += _ACK.pack(_METHOD, channel, _PAYLOAD_BYTES, _BASIC_NACK, nack, 0, _END)
             self._told = nack
         self._nacks.clear()
         return frames + self._ack_up_to(channel, self._floor)
@@ -79,4 +81,4 @@ class Confirms:
         if count <= 0:
             return b""
         self._told = tag
-        return _ACK.pack(_METHOD, channel, _SIZE, _BASIC_ACK, tag, count > 1, _END)
+        return _ACK.pack(_METHOD, channel, _PAYLOAD_BYTES, _BASIC_ACK, tag, count > 1, _END)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocols.amqp091.consume.deliveries import BASIC, CONTENT
+from protocols.amqp091.consume.deliveries import BASIC_CLASS, CONTENT
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.content import facts_of
@@ -37,7 +37,7 @@ class Arrival:
 
 
 class Arrivals:
-    """All of one connection."""
+    """The messages of one connection that have come in part, counted together."""
 
     __slots__ = ("_limit", "_longest", "declared", "size")
 
@@ -48,7 +48,8 @@ class Arrivals:
         self.size = 0  # of these, those that have come
 
     def take(self, arrival: Arrival | None, kind: int, payload: bytes) -> Arrival:
-        """One more frame of content. Raises what is wrong with it."""
+        """Takes one more frame of content. Raises Amqp091Error where it is not due, or too
+        large."""
         if arrival is None or (kind == HEADER) is (arrival.native is not None):
             what = "content header" if kind == HEADER else "content body"
             raise Amqp091Error(ReplyCode.UNEXPECTED_FRAME, f"a {what} where none was expected")
@@ -62,7 +63,7 @@ class Arrivals:
         if len(payload) < CONTENT.size + 2:
             raise Amqp091Error(ReplyCode.FRAME_ERROR, "a content header that ends too early")
         class_id, weight, length = CONTENT.unpack_from(payload)
-        if class_id != BASIC:
+        if class_id != BASIC_CLASS:
             raise Amqp091Error(
                 ReplyCode.UNEXPECTED_FRAME, f"a content header of class {class_id} instead of 60"
             )
@@ -96,7 +97,7 @@ class Arrivals:
         arrival.missing -= len(payload)
 
     def end(self, channel: Channel) -> None:
-        """What was arriving on that channel is complete, or will never be."""
+        """Counts a channel's message out: it is complete, or will never be."""
         if channel.arrival is not None:
             arrival, channel.arrival = channel.arrival, None
             self.size -= arrival.length - arrival.missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from protocols.amqp091.channel import MODES, Channel, Work
+from protocols.amqp091.channel import MODE_ERROR_TEXT, Channel, Work
 from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume.deliveries import whole_message
 from protocols.amqp091.conversion.properties import FORM
@@ -35,13 +35,13 @@ from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.outcomes import Published
 
 MAX_TARGETS: Final = 1024  # that one connection remembers
-IMPERSONATOR: Final = "impersonator"
+IMPERSONATOR_TAG: Final = "impersonator"
 UNROUTED: Final = (Published.NOWHERE, Published.REMEMBERED)
 
 
 class Target:
-    """Where a basic.publish leads. Kept by the method's bytes: the same ones come again and again,
-    and what they say and allow is worked out once."""
+    """The target of a basic.publish: exchange, key and flags. Kept by the method's bytes, which
+    come again and again, so that their meaning and the user's right are worked out once."""
 
     __slots__ = ("exchange", "falls_back", "key", "mandatory")
 
@@ -66,7 +66,7 @@ def require_write(terms: Terms, exchange: str, key: str) -> None:
 
 
 class Targets(Memo[bytes, Target]):
-    """Where publishes went lately, by the bytes of their methods."""
+    """The targets of recent publishes, by the bytes of their methods."""
 
     def __init__(self) -> None:
         super().__init__(MAX_TARGETS)
@@ -76,7 +76,7 @@ class Targets(Memo[bytes, Target]):
 
 
 def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
-    """One message, complete. Raises an error that ends the channel."""
+    """Publishes one complete message. Raises an error that ends the channel."""
     if channel.work is not None or not facts.is_plain:
         _publish_with_care(channel, target, facts, body)
         return
@@ -106,8 +106,8 @@ def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None
 def publish_run(
     channel: Channel, target: Target, facts: Facts, bodies: list[bytes], tired_at: int
 ) -> int:
-    """Messages that came one after the other and differ by body alone. Says how many of them were
-    published: not all, where finding their routes takes more effort."""
+    """Publishes messages that came one after the other and differ by body alone. Says how many of
+    them were published: not all, where finding their routes takes more effort."""
     if len(bodies) == 1 or channel.work is not None or not facts.is_plain:
         return _publish_each(channel, target, facts, bodies, tired_at)
     vhost, exchange, key = channel.vhost, target.exchange, target.key
@@ -177,7 +177,7 @@ def _confirm_now(
 
 
 def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
-    """Everything that most messages do not have: other keys, an expiry, a transaction, ..."""
+    """Publishes a message with what most do not have: other keys, an expiry, a transaction, ..."""
     terms = channel.terms
     _check_user(terms, facts)
     native = facts.native
@@ -216,14 +216,16 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
 
 
 def _start_times(message: Message, facts: Facts, now: float) -> None:
-    """A message's times begin when it enters its queues: in a transaction, with the commit."""
+    """Sets the times of a message, which begin when it enters its queues: in a transaction, with
+    the commit."""
     message.not_before = None if facts.delay is None else now + facts.delay
     if facts.expiration is not None:
         message.expires_at = (message.not_before or now) + facts.expiration
 
 
 def _fall_back(terms: Terms, *keys: str) -> str:
-    """No queue has that name: it is a topic. Other keys of the message (CC, BCC) are, too."""
+    """Falls back to the topic exchange, as no queue has that name. Other keys of the message (CC,
+    BCC) are topics, too."""
     for key in keys:
         require_write(terms, TOPIC_EXCHANGE, key)
     return TOPIC_EXCHANGE
@@ -231,7 +233,7 @@ def _fall_back(terms: Terms, *keys: str) -> str:
 
 def _check_user(terms: Terms, facts: Facts) -> None:
     name = terms.identity.name
-    if facts.user_id in (None, name) or IMPERSONATOR in terms.identity.tags:
+    if facts.user_id in (None, name) or IMPERSONATOR_TAG in terms.identity.tags:
         return
     raise Amqp091Error(
         ReplyCode.PRECONDITION_FAILED,
@@ -261,7 +263,7 @@ def _return(channel: Channel, target: Target, message: Message) -> bytes:
 
 def select_confirms(channel: Channel, method: ConfirmSelect) -> None:
     if channel.work is not None:
-        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODES.format("tx", "confirm"))
+        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODE_ERROR_TEXT.format("tx", "confirm"))
     if channel.confirms is None:
         channel.confirms = Confirms()
     if not method.nowait:
@@ -270,7 +272,7 @@ def select_confirms(channel: Channel, method: ConfirmSelect) -> None:
 
 def select_transactions(channel: Channel, method: TxSelect) -> None:
     if channel.confirms is not None:
-        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODES.format("confirm", "tx"))
+        raise Amqp091Error(ReplyCode.PRECONDITION_FAILED, MODE_ERROR_TEXT.format("confirm", "tx"))
     if channel.work is None:
         channel.work = Work(channel.vhost.transaction())
     channel.send(TxSelectOk())

@@ -1,4 +1,4 @@
-"""What publishes in a row have in common: found by comparing bytes, without reading them again."""
+"""Publishes in a row that differ by body alone: found by comparing bytes, and not decoded again."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Stamp:
         self.facts = facts
 
     def bodies(self, buffer: bytes, position: int, last: int) -> tuple[list[bytes], int]:
-        """Those of the publishes like this one that stand here one after the other, whole, and
-        begin before `last`, and where they end. None, if the channel takes no publish now."""
+        """Finds the bodies of publishes like this one that stand here in a row, whole, and begin
+        before `last`; and where they end. Finds none if the channel takes no publish now."""
         bodies: list[bytes] = []
         if self.channel.state is not _OPEN or self.channel.arrival is not None:
             return bodies, position

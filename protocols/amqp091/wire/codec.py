@@ -15,8 +15,8 @@ from protocols.amqp091.wire.frames import METHOD, frame
 from protocols.amqp091.wire.methods import METHODS, Domain, Method
 from protocols.amqp091.wire.tables import decode_table, encode_table, require_few
 
-LARGEST_ARGUMENTS: Final = 32_768  # bytes of a method with a table in it
-MAX_SHORT_STRING: Final = 255
+LARGEST_ARGUMENTS_BYTES: Final = 32_768  # of a method with a table in it
+MAX_SHORT_STRING_BYTES: Final = 255
 
 _INDEX: Final = Struct(">I")
 _NUMBERS: Final = {
@@ -120,10 +120,10 @@ def _decode_field(domain: Domain, payload: bytes, position: int) -> tuple[object
         return decode_short_string(payload, position)
     if domain is Domain.TABLE:
         require_few(payload, position, ReplyCode.NOT_ALLOWED)
-        if len(payload) > LARGEST_ARGUMENTS:  # what a table says is kept with what it declares
+        if len(payload) > LARGEST_ARGUMENTS_BYTES:  # a table is kept with what it declares
             raise Amqp091Error(
                 ReplyCode.NOT_ALLOWED,
-                f"a method has {LARGEST_ARGUMENTS} bytes of arguments at most",
+                f"a method has {LARGEST_ARGUMENTS_BYTES} bytes of arguments at most",
             )
         return decode_table(payload, position)
     end = position + 4 + int(_INDEX.unpack_from(payload, position)[0])
@@ -134,7 +134,7 @@ def _decode_field(domain: Domain, payload: bytes, position: int) -> tuple[object
 
 def short_string(text: str) -> bytes:
     encoded = text.encode(errors="surrogatepass")
-    if len(encoded) > MAX_SHORT_STRING:
+    if len(encoded) > MAX_SHORT_STRING_BYTES:
         raise ValueError(f"a short string of {len(encoded)} bytes")
     return bytes((len(encoded),)) + encoded
 

@@ -48,7 +48,7 @@ MAX_DELAY_MS: Final = (1 << 32) - 1
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 PUBLISHER: Final = "x-publisher-id"
 
-MAX_KEPT: Final = 4096  # contents whose meaning is kept; past that the cache starts again
+MAX_KEPT_PROPERTIES: Final = 4096  # whose meaning is known; past that the cache starts again
 MAX_KEPT_BYTES: Final = 1024  # a longer one is read anew each time
 
 _FLAGS: Final = Struct(">H")
@@ -123,7 +123,7 @@ def _encode_property(name: str, value: object) -> bytes:
 
 
 def with_headers(native: bytes, extra: Mapping[str, object]) -> bytes:
-    """The same properties with more headers; one of that name that is there already gives way."""
+    """Adds headers to encoded properties; one of that name that is there already gives way."""
     if any(name.encode() in native for name in extra):
         return amended(native, extra)
     fields = encode_fields(extra)
@@ -148,8 +148,8 @@ def amended(
     without: Collection[str] = (),
     **properties: str | None,
 ) -> bytes:
-    """The same properties with other or more headers, without some, and with other texts among the
-    properties (None: without it). What stays is not written anew: a header keeps its type."""
+    """Amends encoded properties: adds or replaces headers, takes some away, and sets texts among
+    the properties (None: takes it away). The rest is not written anew: a header keeps its type."""
     parts = _parts(native)
     fields = split_fields(parts.pop("headers", b"    ")[4:])
     for name in without:
@@ -189,7 +189,7 @@ def _parts(native: bytes) -> dict[str, bytes]:
 
 
 class Facts:
-    """What publishing needs to know of a message's properties."""
+    """The properties of a message, as far as publishing needs them."""
 
     __slots__ = (
         "delay",
@@ -233,12 +233,12 @@ KNOWN_FACTS: Final[dict[bytes, Facts]] = {}
 
 
 def facts_of(native: bytes) -> Facts:
-    """What the properties mean for publishing. Raises 502 and 406."""
+    """Reads the properties that publishing needs. Raises 502 and 406."""
     facts = KNOWN_FACTS.get(native)
     if facts is None:
         facts = Facts(native)
         if len(native) <= MAX_KEPT_BYTES:
-            if len(KNOWN_FACTS) >= MAX_KEPT:
+            if len(KNOWN_FACTS) >= MAX_KEPT_PROPERTIES:
                 KNOWN_FACTS.clear()
             KNOWN_FACTS[native] = facts
     return facts
@@ -282,7 +282,7 @@ def _delay(value: object) -> float | None:
 
 
 def _keys(headers: Mapping[str, object], name: str) -> tuple[str, ...]:
-    """As in RabbitMQ, what stands among them and is no text is no key."""
+    """Reads the keys of CC or BCC. As in RabbitMQ, a value among them that is no text is no key."""
     if name not in headers:
         return ()
     keys = headers[name]

@@ -20,7 +20,7 @@ HEARTBEAT: Final = 8
 
 FRAME_START: Final = Struct(">BHI")  # kind, channel, size of the payload
 FRAME_END: Final = 0xCE
-OVERHEAD: Final = 8  # bytes of a frame that are not payload
+FRAME_OVERHEAD_BYTES: Final = 8  # that are not payload
 FRAME_MIN_SIZE: Final = 4096  # what every peer must take, and all there is before tune-ok
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -34,7 +34,7 @@ class FrameError(Amqp091Error):
 
 
 class Frame(NamedTuple):
-    """Where a frame's payload lies in the buffer that it was found in."""
+    """The place of a frame's payload in the buffer that it was found in."""
 
     kind: int
     channel: int
@@ -55,8 +55,8 @@ def split(buffer: bytes, position: int, frame_max: int) -> Frame | None:
         raise _unknown(kind)
     if size > frame_max:  # as RabbitMQ: some clients forget the 8 bytes around a payload
         raise FrameError(
-            f"a frame of {size + OVERHEAD} bytes; {frame_max} is the negotiated maximum, which the "
-            "headers of a message must fit into"
+            f"a frame of {size + FRAME_OVERHEAD_BYTES} bytes; {frame_max} is the negotiated "
+            "maximum, which the headers of a message must fit into"
         )
     start = position + FRAME_START.size
     end = start + size

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple, TypeVar, get_type_hin
 
 
 class Domain(Enum):
-    """How a field is written."""
+    """The ways in which a field is written."""
 
     BIT = auto()
     OCTET = auto()

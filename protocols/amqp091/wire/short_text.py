@@ -1,4 +1,4 @@
-"""What AMQP 0.9.1's small types hold: short strings of 255 bytes, and the values of field tables.
+"""The limits of AMQP 0.9.1's small types: short strings of 255 bytes, values of field tables.
 
 Decides what has to travel another way. Pure; knows no property by name.
 """
@@ -20,7 +20,7 @@ _INT32: Final = 1 << 31
 
 
 def short_text(value: object) -> str | None:
-    """As a short string may hold it; None where it cannot."""
+    """Returns a text that a short string can hold; None where it cannot."""
     write = _WRITE.get(type(value))
     if write is None:
         return None
@@ -51,7 +51,7 @@ def fits_property(text: str) -> bool:
 
 
 def fitting(name: str) -> str:
-    """As much of a name as a short string holds."""
+    """Cuts a name to as much as a short string holds."""
     if len(name) <= MAX_TEXT_BYTES // 4:
         return name
     return name.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
 
-MAX_DEPTH: Final = 32
+MAX_TABLE_DEPTH: Final = 32
 MOST_VALUES: Final = 2048  # of one table that comes, nested ones among them
 MAX_NAME_BYTES: Final = 255
 MAX_SCALE: Final = 255
@@ -45,7 +45,7 @@ def decode_table(data: bytes, start: int = 0) -> tuple[dict[str, object], int]:
 
 
 def encode_table(table: Mapping[str, object]) -> bytes:
-    """With its length in front."""
+    """Encodes a field table, with its length in front."""
     fields = encode_fields(table)
     return _LONG.pack(len(fields)) + fields
 
@@ -88,7 +88,7 @@ def time_of(seconds: int) -> datetime | int:
 
 def require_few(data: bytes, start: int, code: ReplyCode) -> None:
     """Refuses a table of more values than one turn should read, nested ones among them; `code` says
-    how. What is malformed is left to those who read it."""
+    how. A malformed table is left to its reader."""
     try:
         size = int(_LONG.unpack_from(data, start)[0])
         if size > MOST_VALUES and _is_crowded(data, start + 4, start + 4 + size):
@@ -153,8 +153,8 @@ def _array(data: bytes, start: int, depth: int) -> tuple[list[object], int]:
 
 
 def _bounds(data: bytes, start: int, depth: int) -> tuple[int, int]:
-    if depth > MAX_DEPTH:
-        raise _malformed(f"tables are nested more than {MAX_DEPTH} deep")
+    if depth > MAX_TABLE_DEPTH:
+        raise _malformed(f"tables are nested more than {MAX_TABLE_DEPTH} deep")
     end = start + 4 + int(_LONG.unpack_from(data, start)[0])
     if end > len(data):
         raise _malformed("a field table is longer than its frame")

@@ -1,6 +1,6 @@
 """Addresses of sources and targets: what each form means, and how a topic is written.
 
-Pure text: whether a queue is there, and who may use it, is for `nodes` to find out.
+Pure text: whether a queue is there, and may be used, is for `nodes` to find out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Address = QueueAddress | ExchangeAddress | NameAddress
 
 
 def parse(address: str, capabilities: Collection[str] = ()) -> Address:
-    """What an address means, with the capabilities of its terminus. Raises Amqp10Error."""
+    """Reads what an address means, with the capabilities of its terminus. Raises Amqp10Error."""
     if not address:
         raise Amqp10Error(INVALID_FIELD, "the address is empty; name a queue or a topic")
     found = _read(address, capabilities)

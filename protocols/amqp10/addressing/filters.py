@@ -35,7 +35,7 @@ CODES: Final = {  # filters that some clients name by number
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a receiver wants of what its source has."""
+    """The filters of a source: which of its messages a receiver wants, and where to begin."""
 
     selector: Selector | None = None
     no_local: bool = False

@@ -14,7 +14,7 @@ class Piece:
     __slots__ = ("_any", "_characters", "_masks", "_text", "length")
 
     def __init__(self, characters: list[str | None]) -> None:
-        """None is `_`."""
+        """Takes the characters of one piece of a pattern; None stands for `_`, any one."""
         self.length = len(characters)
         self._characters = characters
         self._text = "".join(each for each in characters if each is not None)

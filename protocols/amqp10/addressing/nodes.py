@@ -1,7 +1,7 @@
-"""From an address to something in the core: a place to publish to, a queue to consume from.
+"""Nodes: addresses resolved to the core, as a place to publish to or a queue to consume from.
 
 Queues that a link needs are made here: those that an address asks for, temporary ones, and the
-queues behind subscriptions. Who may do that is asked here, too.
+queues behind subscriptions. Rights are checked here, too.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ LIVE_LIMITS: Final = {"x-max-length-bytes": 64 * 1024 * 1024}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a sender's messages go."""
+    """The place that a sender's messages go to: exchange and key."""
 
     exchange: str
     key: str
 
 
 class End(Enum):
-    """With what a link's queue goes, as the expiry-policy of its source has it. A link that is
+    """The end of a link's queue: with its link, its session or its connection, as the expiry-policy
+    of its source has it. A link that is
     closed, not detached, ends it whatever the policy is, but for NOTHING."""
 
     NOTHING = auto()  # a queue of its own right
@@ -105,7 +106,7 @@ class Supply:
 
 
 async def place_of(terms: Terms, address: str, capabilities: frozenset[str]) -> Place:
-    """Where messages to that address go. Raises Amqp10Error or CoreError."""
+    """Finds where messages to that address go. Raises Amqp10Error or CoreError."""
     found = parse(address, capabilities)
     match found:
         case QueueAddress():
@@ -119,7 +120,7 @@ async def place_of(terms: Terms, address: str, capabilities: frozenset[str]) -> 
 
 
 def relayed_place(terms: Terms, address: str) -> Place:
-    """As `place_of`, for one message: nothing is made."""
+    """Finds where one message of an anonymous relay goes; no node is made for it."""
     found = parse(address)
     if isinstance(found, QueueAddress):
         if found.name not in terms.vhost.queues:
@@ -202,9 +203,10 @@ def _source_address(terms: Terms, source: Terminus) -> QueueAddress | ExchangeAd
 
 
 def subscription_name(terms: Terms, attach: Attach) -> str:
-    """By user, container and link: whatever container a client calls itself, it finds no other
-    user's subscription. Shared ones that are global, as JMS has it, belong to nobody: their members
-    may be of several users, each of whom must be allowed to read what they are bound to."""
+    """Names a subscription's queue by user, container and link: whatever container a client claims,
+    it finds no other user's subscription. Shared ones that are global, as JMS has it, belong to
+    nobody: their members may be of several users, each of whom must be allowed to read what they
+    are bound to."""
     name = quote(_link_name(attach), safe="")
     if {SHARED, GLOBAL} <= attach.source.capabilities:
         return f"{SUBSCRIPTIONS}/{name}"
@@ -213,14 +215,15 @@ def subscription_name(terms: Terms, attach: Attach) -> str:
 
 
 def group_name(terms: Terms, attach: Attach) -> str:
-    """The cursor of a durable source on a stream. All may have it who may read the stream."""
+    """Names the cursor of a durable source on a stream. Every user with the right to read the
+    stream may have it."""
     scope = "" if GLOBAL in attach.source.capabilities else terms.container
     return f"{SUBSCRIPTIONS}{quote(scope, safe='')}/{quote(_link_name(attach), safe='')}"
 
 
 def _link_name(attach: Attach) -> str:
-    """Without what members of a shared subscription append to tell themselves apart, as JMS
-    clients do."""
+    """Strips what members of a shared subscription append to tell themselves apart, as JMS clients
+    do."""
     return attach.name.partition("|")[0] if SHARED in attach.source.capabilities else attach.name
 
 
@@ -260,8 +263,8 @@ def _recovered(terms: Terms, attach: Attach) -> Supply:
 
 
 def _sources(terms: Terms, queue: Queue) -> list[Binding[Queue]]:
-    """What a subscription is bound to; the default exchange, which leads to every queue, is no
-    source of it."""
+    """Lists what a subscription is bound to; the default exchange, which leads to every queue, is
+    no source of it."""
     return [each for each in terms.vhost.router.bindings_of(queue) if each.source]
 
 
@@ -272,9 +275,9 @@ def _address_of(binding: Binding[Queue]) -> str:
 
 
 def _readable(terms: Terms, queue: Queue, bindings: list[Binding[Queue]]) -> Resource:
-    """What a user must be allowed to read who takes a subscription that is there: all that it is
-    bound to. One that is bound to nothing any more holds nobody knows what: it is its maker's, or
-    for those who may read the queue by its name. Raises AccessRefused."""
+    """Checks that a user may take a subscription that is there: all that it is bound to must be
+    readable. One that is bound to nothing any more may hold anything: it is its maker's, or
+    readable by the right to its queue. Raises AccessRefused."""
     rights = [_read(terms, each.source, each.key) for each in bindings]
     if rights:
         return rights[0]
@@ -304,8 +307,8 @@ async def _subscribe(terms: Terms, attach: Attach, address: ExchangeAddress) -> 
 
 
 async def _change(terms: Terms, queue: Queue, address: ExchangeAddress) -> None:
-    """A subscription may come to be for something else, as JMS has it: when nobody receives from
-    it, and at the word of somebody who may read what is in it. Raises CoreError, Amqp10Error."""
+    """Binds a subscription to something else, as JMS has it: only while nobody receives from it,
+    and for a user with the right to read what is in it. Raises CoreError, Amqp10Error."""
     bindings = _sources(terms, queue)
     _readable(terms, queue, bindings)
     others = [

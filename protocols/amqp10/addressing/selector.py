@@ -17,7 +17,7 @@ from uuid import UUID
 from protocols.amqp10.addressing.like import Like
 from queue_core.message.message import Message, Value
 
-MAX_LENGTH: Final = 16_384
+MAX_SELECTOR_CHARACTERS: Final = 16_384
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 4096
 MAX_SEARCHES: Final = 32  # LIKEs that look for something anywhere: up to 1 ms each
@@ -120,7 +120,7 @@ COMPARISONS: Final[dict[str, Callable[[object, object], bool]]] = {
 
 
 def _arithmetic(first: Evaluate, others: Sequence[tuple[str, Evaluate]]) -> Evaluate:
-    """From left to right."""
+    """Computes a chain of sums or products, from left to right."""
 
     def evaluate(lookup: Lookup) -> object:
         found = first(lookup)
@@ -163,8 +163,8 @@ def _bounded(value: float) -> object:
 
 
 def _and(terms: Sequence[Evaluate]) -> Evaluate:
-    """True if all are, false if one is. In a loop: a tree as deep as there are words would be
-    deeper than Python goes."""
+    """Computes AND: true if all operands are, false if one is. A loop, because a tree as deep as
+    there are words would be deeper than Python goes."""
 
     def evaluate(lookup: Lookup) -> object:
         found: bool | None = True
@@ -449,8 +449,8 @@ class Selector:
 
 def compile_selector(text: str) -> Selector:
     """Raises SelectorError. An empty selector matches everything."""
-    if len(text) > MAX_LENGTH:
-        raise SelectorError(f"longer than {MAX_LENGTH} characters")
+    if len(text) > MAX_SELECTOR_CHARACTERS:
+        raise SelectorError(f"longer than {MAX_SELECTOR_CHARACTERS} characters")
     if not text.strip():
         return Selector(text, lambda _: True)
     return Selector(text, Parser(text).parse())

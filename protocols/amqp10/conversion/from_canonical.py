@@ -1,4 +1,4 @@
-"""What the canonical message becomes in AMQP 1.0: the rules, as a table.
+"""The canonical message as AMQP 1.0 writes it: the rules, as a table.
 
 Written when the first 1.0 consumer asks for a message of another protocol, and kept with it.
 `to_canonical` is the way back. Knows no socket and no link.
@@ -71,7 +71,7 @@ def identifier(value: type_of_id) -> object:
 
 
 def nowhere(value: object) -> None:
-    """It has no property: it always travels as an annotation."""
+    """Writes no property: the value always travels as an annotation."""
 
 
 ID_NOTE: Final = "typed: string, binary, ulong or uuid"
@@ -203,7 +203,7 @@ def _leads_to(value: Value, key: str | None) -> bool:
 def _restore_aliases(
     headers: Headers, places: Mapping[str, Value], fields: dict[str, object]
 ) -> None:
-    """What a property says that the core only carries."""
+    """Restores properties that the core only carries."""
     if ALIASES.keys().isdisjoint(headers.names):
         return
     names = [name for name, _ in headers.pairs]
@@ -226,7 +226,7 @@ def _carry_time(said: Properties, headers: Headers, carried: dict[str, Value]) -
 def _shape(
     body: bytes, headers: Headers, fields: dict[str, object], carried: dict[str, Value]
 ) -> Shape:
-    """How the body's sections are written."""
+    """Finds how the body's sections are written."""
     footer = headers.take(FOOTER, lambda value: isinstance(value, Mapping))
     foot = b"" if footer is None else section(FOOTER_SECTION, _symbols(footer))
     if fields.get("content-type") == VALUE_TYPE and is_encoded_body(body):

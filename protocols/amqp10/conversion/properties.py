@@ -30,7 +30,7 @@ __all__ = [
     "written",
 ]
 
-MAX_KEPT: Final = 4096
+MAX_KEPT_PROPERTIES: Final = 4096
 MAX_KEPT_BYTES: Final = 1024
 
 
@@ -40,7 +40,7 @@ class Amqp10Form:
     code = 4
 
     def __init__(self) -> None:
-        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT)
+        self._kept: Memo[bytes, Properties] = Memo(MAX_KEPT_PROPERTIES)
 
     def properties(self, native: bytes) -> Properties:
         if not native:
@@ -53,7 +53,7 @@ class Amqp10Form:
         return known
 
     def amended(self, message: Message, amendment: bytes) -> Message:
-        """With what receivers added to it: see `modified_outcome`."""
+        """Adds what receivers added to the message: see `modified_outcome`."""
         return annotated(message, pairs_of(amendment, 1))
 
 
@@ -82,8 +82,8 @@ def annotated(message: Message, pairs: Pairs) -> Message:
 
 
 def written(message: Message, queues: Container[str] | None = None) -> Built:
-    """Of a message from another protocol: built once, and kept. `queues`: the names of those there
-    are, where an address may mean a queue or a topic."""
+    """Encodes the sections of a message from another protocol, once, and keeps them. `queues` are
+    the names of the queues there are: an address may mean a queue or a topic."""
     encoded = message.encoded
     if encoded is None:
         encoded = message.encoded = {}

@@ -1,4 +1,4 @@
-"""What AMQP 1.0's sections become in the canonical message: the rules, as a table.
+"""AMQP 1.0's sections as the canonical message has them: the rules, as a table.
 
 Read when the first consumer of another protocol, the database or a headers exchange asks, and kept
 by the sections' bytes. `from_canonical` is the way back. Knows no socket and no link.
@@ -16,7 +16,7 @@ from protocols.amqp10.wire.sections import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
     ENCODED,
-    MANY,
+    MANY_SECTIONS,
     PROPERTIES,
     Shape,
     section_at,
@@ -150,15 +150,15 @@ DIALECT: Final = Dialect(keeps, lambda _: True)
 
 
 def is_annotation(name: str) -> bool:
-    """Where a header of that name is written: `x-` names are annotations, whose keys are symbols,
-    and all others application properties."""
+    """Whether a header of that name is written as an annotation: `x-` names are, whose keys are
+    symbols; all others are application properties."""
     return name.startswith("x-") and name.isascii()
 
 
 def headers_table(
     in_annotations: Callable[[str], bool], present: Collection[str], created: object
 ) -> Table:
-    """How headers are read beside these properties."""
+    """Makes the table by which headers are read beside these properties."""
 
     def is_claimed(name: str, value: Value) -> bool:
         if name not in CLAIMS or not in_annotations(name):
@@ -228,7 +228,7 @@ def contents_of(sections: bytes) -> Contents:
 
 
 def canonical(shape: Shape) -> Properties:
-    """What the sections say, in no protocol's terms."""
+    """Reads the sections into no protocol's terms."""
     contents = contents_of(shape.sections)
     values: dict[str, object] = {}
     carried: list[Pair] = []
@@ -326,7 +326,7 @@ def _take_claimed(claimed: dict[str, Value], values: dict[str, object]) -> list[
 
 
 def _read_body(shape: Shape, values: dict[str, object], headers: list[Pair]) -> None:
-    """What the body's form says, for protocols that have no such forms."""
+    """Reads the body's form, for protocols that have no such forms."""
     if shape.is_text:
         is_said = any(name == TEXT_FLAG for name, _ in headers)
         if not is_said and not says_utf8(values.get("content_type")):
@@ -337,7 +337,7 @@ def _read_body(shape: Shape, values: dict[str, object], headers: list[Pair]) -> 
         values["content_type"] = VALUE_TYPE
         if isinstance(before, str):
             headers.append((CONTENT_TYPE, before))
-    elif shape.kind == MANY:
+    elif shape.kind == MANY_SECTIONS:
         headers.append((DATA, [size for _, size in shape.many]))
     if shape.footer:
         headers.append((FOOTER, plain(value_of(shape.footer))))

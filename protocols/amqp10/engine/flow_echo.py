@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.proton import Engine, Handle
-from protocols.amqp10.engine.unreported_frames import ATTACH, FRAME_HEADER, Asked, Echo, fields_at
+from protocols.amqp10.engine.unreported_frames import (
+    ATTACH,
+    FRAME_HEADER_BYTES,
+    Asked,
+    Echo,
+    fields_at,
+)
 from protocols.amqp10.wire.types import Described, Malformed, UInt, ULong, decode, encode
 
 if TYPE_CHECKING:
@@ -21,13 +27,13 @@ if TYPE_CHECKING:
 PROTOCOL_HEADER: Final = b"AMQP"
 TRANSFER: Final = b"\x00\x53\x14"
 FLOW: Final = 0x13
-WINDOW: Final = (1 << 31) - 1  # as the engine announces it
-OVERHEAD: Final = 512  # of a transfer frame around its payload, at most
-MORE: Final = 5  # the field's place in transfer
+SESSION_WINDOW: Final = (1 << 31) - 1  # as the engine announces it
+TRANSFER_OVERHEAD_BYTES: Final = 512  # of a transfer frame around its payload, at most
+MORE_FIELD: Final = 5  # the field's place in transfer
 
 
 class Echoing:
-    """Of one connection."""
+    """The answers to flows with `echo` that one connection owes."""
 
     def __init__(self) -> None:
         self._asked: dict[Handle, Asked] = {}  # links, as the peer numbers them
@@ -41,7 +47,7 @@ class Echoing:
 
     @property
     def is_busy(self) -> bool:
-        """There is something to learn or to say."""
+        """Whether output is to be looked at, or an answer to be written."""
         return bool(self._unplaced or self._counting or self._waiting)
 
     def attach(self, handle: Handle, asked: Asked) -> None:
@@ -51,7 +57,7 @@ class Echoing:
         self._unplaced.append(handle)
 
     def is_taken(self, asked: Asked) -> bool:
-        """Another link has that handle on that channel."""
+        """Whether another link has that handle on that channel."""
         return (asked.channel, asked.handle) in self._taken
 
     def asked(self, handle: Handle) -> Asked | None:
@@ -77,13 +83,13 @@ class Echoing:
         self._counting.discard(session)
 
     def count_frames(self, session: Handle) -> None:
-        """A message was sent there that may take several frames."""
+        """Counts the frames of a session from now on: a message was sent that may take several."""
         self._counting.add(session)
 
     # --- output
 
     def watch(self, output: bytes) -> None:
-        """Learns from what the engine says, when there is something to learn."""
+        """Learns handles and frame counts from the engine's output."""
         if self._unplaced:
             self._find_places(output)
         if self._counting:
@@ -105,19 +111,19 @@ class Echoing:
     def _count(self, output: bytes) -> None:
         sessions = {self._places[link][0]: pn.session_of(link) for link in self._places}
         position = len(PROTOCOL_HEADER) * 2 if output.startswith(PROTOCOL_HEADER) else 0
-        while position + FRAME_HEADER < len(output):
-            body = position + FRAME_HEADER
+        while position + FRAME_HEADER_BYTES < len(output):
+            body = position + FRAME_HEADER_BYTES
             if output[body : body + 3] == TRANSFER and _is_continued(output, body):
                 session = sessions.get(int.from_bytes(output[body - 2 : body]))
                 if session is not None:
                     self._continued[session] = self._continued.get(session, 0) + 1
-            position += max(FRAME_HEADER, int.from_bytes(output[position : position + 4]))
+            position += max(FRAME_HEADER_BYTES, int.from_bytes(output[position : position + 4]))
         for session in list(self._counting):
             if not pn.waiting_bytes(session):
                 self._counting.discard(session)
 
     def answers(self, links: dict[Handle, Link]) -> bytes:
-        """Flow frames, to be written behind all that the engine had to say."""
+        """Encodes flow frames, to be written behind the engine's output."""
         frames = []
         for handle, echo in list(self._waiting.items()):
             link, place = links.get(handle), self._places.get(handle)
@@ -144,7 +150,7 @@ def _is_continued(output: bytes, position: int) -> bool:
     except Malformed:
         return False
     fields = found.value if isinstance(found, Described) else None
-    return isinstance(fields, list) and len(fields) > MORE and fields[MORE] is True
+    return isinstance(fields, list) and len(fields) > MORE_FIELD and fields[MORE_FIELD] is True
 
 
 def _flow(
@@ -153,9 +159,9 @@ def _flow(
     channel, handle = place
     fields: list[object] = [
         UInt(incoming),
-        UInt(WINDOW),
+        UInt(SESSION_WINDOW),
         UInt(outgoing & 0xFFFFFFFF),
-        UInt(WINDOW),
+        UInt(SESSION_WINDOW),
         UInt(handle),
         UInt(delivery_count & 0xFFFFFFFF),
         UInt(max(0, credit)),
@@ -164,9 +170,10 @@ def _flow(
         False,
     ]
     body = encode(Described(ULong(FLOW), fields))
-    return (FRAME_HEADER + len(body)).to_bytes(4) + b"\x02\x00" + channel.to_bytes(2) + body
+    return (FRAME_HEADER_BYTES + len(body)).to_bytes(4) + b"\x02\x00" + channel.to_bytes(2) + body
 
 
 def largest_payload(engine: Engine) -> int:
-    """A message up to this size surely fits into one frame of the peer's; 0: any does."""
-    return max(1, engine.peers_max_frame - OVERHEAD) if engine.peers_max_frame else 0
+    """Finds the size up to which a message surely fits into one frame of the peer's; 0: any
+    does."""
+    return max(1, engine.peers_max_frame - TRANSFER_OVERHEAD_BYTES) if engine.peers_max_frame else 0

@@ -73,9 +73,9 @@ NEVER_EXPIRES: Final = int(lib.PN_EXPIRE_NEVER)
 
 _QUOTATION: Final = re.compile("['\"`\\[]")
 
-LOW_WATER: Final = 1 << 19  # bytes that wait in the engine before more are put there
-_BUFFER: Final = 1 << 17
-_buffer: Final = ffi.new("char[]", _BUFFER)  # all that passes through is copied out at once
+LOW_WATER_BYTES: Final = 1 << 19  # bytes that wait in the engine before more are put there
+_BUFFER_BYTES: Final = 1 << 17
+_buffer: Final = ffi.new("char[]", _BUFFER_BYTES)  # all that passes through is copied out at once
 _buffer_bytes: Final = ffi.buffer(_buffer)
 _tag: Final = ffi.new("char[8]")
 _tag_bytes: Final = ffi.buffer(_tag)
@@ -123,7 +123,7 @@ class Engine:
         self.is_over = False  # it has nothing more to say, ever
 
     def free(self) -> None:
-        """Nothing of it may be used after this."""
+        """Frees the engine's memory; neither the engine nor its handles may be used after this."""
         if self.is_freed:
             return
         self.is_freed = True
@@ -137,7 +137,8 @@ class Engine:
     # --- bytes
 
     def push(self, data: bytes, start: int, most: int = 1 << 30) -> int:
-        """Takes what it has room for, and no more than `most`; how far it came."""
+        """Gives the engine what it has room for, `most` bytes at most, and returns how far it
+        came."""
         transport, size = self.transport, len(data)
         room = lib.pn_transport_capacity(transport)
         if room <= 0:
@@ -149,12 +150,12 @@ class Engine:
 
     @property
     def is_deaf(self) -> bool:
-        """It takes no more input: it is over, or it could not read a frame."""
+        """Whether the engine takes no more input: it is over, or it could not read a frame."""
         return bool(lib.pn_transport_capacity(self.transport) < 0)
 
     @property
     def has_failure(self) -> bool:
-        """It has said itself what was wrong."""
+        """Whether the engine has said itself what was wrong."""
         return bool(lib.pn_condition_is_set(lib.pn_transport_condition(self.transport)))
 
     @property
@@ -162,12 +163,12 @@ class Engine:
         return bool(lib.pn_connection_state(self.connection) & lib.PN_REMOTE_CLOSED)
 
     def take_output(self) -> bytes:
-        """All that it has to say, or as much as one turn should write."""
+        """Takes the engine's output, or as much as one turn should write."""
         transport = self.transport
         pieces: list[bytes] = []
         pending = lib.pn_transport_pending(transport)
         while pending > 0:
-            count = lib.pn_transport_peek(transport, _buffer, min(pending, _BUFFER))
+            count = lib.pn_transport_peek(transport, _buffer, min(pending, _BUFFER_BYTES))
             if count <= 0:
                 break
             pieces.append(ffi.buffer(_buffer, count)[:])
@@ -177,15 +178,15 @@ class Engine:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def expect_input(self, idle_ms: int) -> None:
-        """How long the peer may be silent from now on; 0: for ever, because nobody listens."""
+        """Sets how long the peer may be silent from now on; 0: for ever, because nobody listens."""
         lib.pn_transport_set_idle_timeout(self.transport, idle_ms)
 
     def tick(self, now_ms: int) -> int:
-        """Keeps the idle time-outs; when to call again, 0: never."""
+        """Keeps the idle time-outs, and returns when to call again; 0: never."""
         return int(lib.pn_transport_tick(self.transport, now_ms))
 
     def fail(self, condition: str, text: str) -> None:
-        """The transport is broken: says so, and closes."""
+        """Closes the connection with an error of the peer's."""
         _set(lib.pn_transport_condition(self.transport), condition, text)
         lib.pn_transport_close_tail(self.transport)
 
@@ -194,7 +195,7 @@ class Engine:
         return bool(_peek(self.events))
 
     def next(self) -> tuple[int, Handle] | None:
-        """The next event that matters, and its subject."""
+        """Takes the next event that matters, and its subject."""
         events = self.events
         while event := _peek(events):
             kind = _type_of(event)
@@ -229,12 +230,12 @@ class Engine:
 
     @property
     def peers_max_frame(self) -> int:
-        """0: it takes frames of any size."""
+        """The largest frame that the peer takes, in bytes; 0: any."""
         return int(lib.pn_transport_get_remote_max_frame(self.transport))
 
     @property
     def is_closed(self) -> bool:
-        """We have said that we close."""
+        """Whether we have said that we close."""
         return bool(lib.pn_connection_state(self.connection) & lib.PN_LOCAL_CLOSED)
 
     @property
@@ -302,7 +303,7 @@ class Terminus:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """What a peer's attach says."""
+    """A peer's attach, as far as the engine reads it."""
 
     handle: Handle
     session: Handle
@@ -354,14 +355,14 @@ def _terminus(terminus: Handle) -> Terminus:
 
 
 def symbols(value: object) -> frozenset[str]:
-    """Of a field that holds one or many."""
+    """Reads the symbols of a field that holds one or many."""
     many = value if isinstance(value, list) else [] if value is None else [value]
     return frozenset(str(each) for each in many)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How we answer an attach: the peer's own terminus, but for what is named here."""
+    """Our answer to an attach: the peer's own terminus, but for what is named here."""
 
     address: str | None = None
     filters: dict[object, object] | None = None
@@ -409,7 +410,7 @@ def accept_link(link: Handle, answer: Answer) -> None:
 
 
 def refuse_link(link: Handle, condition: str, text: str) -> None:
-    """An attach without our terminus, and at once a detach that says why [2.6.3]."""
+    """Answers an attach without our terminus, and at once with a detach that says why [2.6.3]."""
     if lib.pn_link_is_receiver(link):
         lib.pn_terminus_copy(lib.pn_link_source(link), lib.pn_link_remote_source(link))
         lib.pn_terminus_set_type(lib.pn_link_target(link), lib.PN_UNSPECIFIED)
@@ -438,9 +439,9 @@ def free_link(link: Handle) -> None:
 
 
 def read(link: Handle, delivery: Handle) -> bytes:
-    """What has come of the current delivery and was not read yet."""
+    """Reads what has come of the current delivery and was not read yet."""
     size = _pending(delivery)
-    if size <= _BUFFER:
+    if size <= _BUFFER_BYTES:
         count = _receive(link, _buffer, size)
         return _buffer_bytes[:count] if count > 0 else b""
     room = ffi.new("char[]", size)
@@ -449,21 +450,21 @@ def read(link: Handle, delivery: Handle) -> bytes:
 
 
 def is_current(delivery: Handle) -> bool:
-    """Its link is at it: we never leave one of ours so."""
+    """Whether a delivery is its link's current one: we never leave one of ours so."""
     return bool(lib.pn_link_current(link_of(delivery)) == delivery)
 
 
 def pass_over(link: Handle) -> None:
-    """The current delivery, if it is complete, gets no answer."""
+    """Passes over the current delivery, if it is complete, without an answer."""
     delivery = lib.pn_link_current(link)
     if delivery and not is_partial(delivery):
         advance(link)
 
 
 def discard(link: Handle) -> None:
-    """Keeps nothing of what has come on a link that has ended on our side: it is released."""
+    """Releases everything that has come on a link that has ended on our side."""
     while delivery := lib.pn_link_current(link):
-        while _pending(delivery) and _receive(link, _buffer, _BUFFER) > 0:
+        while _pending(delivery) and _receive(link, _buffer, _BUFFER_BYTES) > 0:
             pass
         if is_partial(delivery):
             return
@@ -473,7 +474,7 @@ def discard(link: Handle) -> None:
 
 
 def send(link: Handle, number: int, data: bytes) -> Handle:
-    """A whole message; its tag is the number."""
+    """Sends a whole message, with the number as its tag."""
     _tag_bytes[:] = number.to_bytes(8)
     delivery = _delivery(link, _tag_struct)
     _send(link, data, len(data))
@@ -482,7 +483,7 @@ def send(link: Handle, number: int, data: bytes) -> Handle:
 
 
 def waiting_bytes(session: Handle) -> int:
-    """What is to be sent on a session, and may not be yet."""
+    """Counts the bytes that are to be sent on a session, and may not be yet."""
     return int(lib.pn_session_outgoing_bytes(session))
 
 
@@ -507,12 +508,12 @@ def accept_in_transaction(delivery: Handle, txn_id: bytes, outcome: object) -> N
 
 
 def state_data(delivery: Handle) -> object:
-    """The fields of a remote state that the engine does not know."""
+    """Reads the fields of a remote state that the engine does not know."""
     return get(lib.pn_disposition_data(lib.pn_delivery_remote(delivery)))
 
 
 def rejection(delivery: Handle) -> str:
-    """The words that a peer rejected with."""
+    """Reads why a peer has rejected a delivery."""
     condition = lib.pn_disposition_condition(lib.pn_delivery_remote(delivery))
     name = _string(lib.pn_condition_get_name(condition))
     text = _string(lib.pn_condition_get_description(condition))
@@ -520,7 +521,7 @@ def rejection(delivery: Handle) -> str:
 
 
 def modification(delivery: Handle) -> tuple[bool, bool, bytes]:
-    """delivery-failed, undeliverable-here, and the annotations, encoded."""
+    """Reads delivery-failed, undeliverable-here, and the annotations, encoded, of a `modified`."""
     remote = lib.pn_delivery_remote(delivery)
     return (
         bool(lib.pn_disposition_is_failed(remote)),
@@ -533,8 +534,8 @@ def modification(delivery: Handle) -> tuple[bool, bool, bytes]:
 
 
 def get(data: Handle) -> object:
-    """The value that a `pn_data_t` holds; None when it is empty. Raises Amqp10Error: the engine
-    passes on what it does not look at, and that may be no value at all."""
+    """Decodes the value that a `pn_data_t` holds; None when it is empty. Raises Amqp10Error: the
+    engine passes on what it does not look at, and that may be no value at all."""
     found = encoded(data)
     try:
         if is_crowded(found):
@@ -545,7 +546,7 @@ def get(data: Handle) -> object:
 
 
 def encoded(data: Handle) -> bytes:
-    """The same, as it is on the wire."""
+    """Encodes the value that a `pn_data_t` holds, as it is on the wire."""
     size = lib.pn_data_encoded_size(data)
     if size <= 0:
         return b""

@@ -1,4 +1,4 @@
-"""What a peer says and the engine does not pass on, read from the bytes themselves.
+"""Fields of a peer's frames that the engine does not report, read from the bytes themselves.
 
 The engine reads neither the default-outcome of a source nor `echo` in a flow, and keeps to itself
 which handles the peer has chosen. Nothing is looked at until the engine reports an attach or a
@@ -15,16 +15,17 @@ from protocols.amqp10.wire.types import Described, Malformed, decode
 
 ATTACH: Final = b"\x00\x53\x12"
 FLOW: Final = b"\x00\x53\x13"
-FRAME_HEADER: Final = 8
-KEPT: Final = 16_384  # bytes that are kept for an attach that comes in pieces
-OVERLAP: Final = 128  # a flow without properties is smaller
+FRAME_HEADER_BYTES: Final = 8  # bytes
+KEPT_BYTES: Final = 16_384  # for an attach that comes in pieces
+MOST_ECHOES: Final = 16_384  # of flows that were seen, and not asked for yet
+OVERLAP_BYTES: Final = 128  # a flow without properties is smaller
 LIST8: Final = 0xC0
-ECHO: Final = 9  # its place in flow, and so the fields that come before it
+ECHO_FIELD: Final = 9  # its place in flow, and so the fields that come before it
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an attach says beside what the engine passes on."""
+    """The fields of an attach that the engine does not report."""
 
     channel: int = -1  # as the peer numbers them
     handle: int = -1
@@ -43,7 +44,7 @@ NOT_SEEN: Final = Asked()
 
 
 class Watch:
-    """Of one connection."""
+    """The last bytes of one connection, and the attaches and flows found in them."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -58,15 +59,15 @@ class Watch:
         self._size += len(data)
 
     def forget(self) -> None:
-        """All that was seen is dealt with, but for a frame that may still be incomplete."""
+        """Drops bytes that were dealt with, but for a frame that may still be incomplete."""
         chunks = self._chunks
-        while self._size > KEPT and len(chunks) > 1:
+        while self._size > KEPT_BYTES and len(chunks) > 1:
             self._drop(len(chunks[0]))
             del chunks[0]
             self._scanned = max(0, self._scanned - 1)
-        if self._size > KEPT:
-            self._drop(self._size - KEPT)
-            chunks[0] = chunks[0][-KEPT:]
+        if self._size > KEPT_BYTES:
+            self._drop(self._size - KEPT_BYTES)
+            chunks[0] = chunks[0][-KEPT_BYTES:]
         elif len(chunks) > 64:  # of a peer that sends in tiny pieces
             chunks[:] = [b"".join(chunks)]
             self._scanned = 1
@@ -78,7 +79,7 @@ class Watch:
     # --- attach
 
     def attach(self, name: str, *, is_receiver: bool) -> Asked:
-        """The next attach of that name and role. The engine reports them in their order."""
+        """Finds the next attach of that name and role. The engine reports them in their order."""
         data = b"".join(self._chunks)
         position = max(0, self._attached - self._start)
         while (position := data.find(ATTACH, position)) >= 0:
@@ -98,22 +99,22 @@ class Watch:
     # --- flow
 
     def echo(self, channel: int, handle: int) -> Echo | None:
-        """A flow of that link that asked for an answer, since it was last asked for."""
+        """Finds a flow of that link that asks for an answer, once."""
         chunks = self._chunks
         for number in range(self._scanned, len(chunks)):
             data = chunks[number]
             before = b""
             earlier = number
-            while earlier and len(before) < OVERLAP:
+            while earlier and len(before) < OVERLAP_BYTES:
                 earlier -= 1
-                before = chunks[earlier][-OVERLAP:] + before
+                before = chunks[earlier][-OVERLAP_BYTES:] + before
             if FLOW in data or FLOW in before + data[:2]:
                 self._find_echoes(before + data, len(before))
         self._scanned = len(chunks)
         return self._echoes.pop((channel, handle), None) if self._echoes else None
 
     def _find_echoes(self, data: bytes, known: int) -> None:
-        """Those whose frames end behind what was known before."""
+        """Notes the flows with `echo` whose frames end behind what was known before."""
         position = -1
         while (position := data.find(FLOW, position + 1)) >= 0:
             start = position + len(FLOW)
@@ -121,25 +122,29 @@ class Watch:
             if len(head) < 9:
                 continue
             count = head[2] if head[0] == LIST8 else int.from_bytes(head[5:9])
-            if count <= ECHO:
+            if count <= ECHO_FIELD:
                 continue
             fields = fields_at(data, position)
-            if fields is None or fields[ECHO] is not True or fields[4] is None:
+            if fields is None or fields[ECHO_FIELD] is not True or fields[4] is None:
                 continue
-            start = position - FRAME_HEADER
+            start = position - FRAME_HEADER_BYTES
             if start + int.from_bytes(data[start : start + 4]) <= known:
                 continue
             channel = int.from_bytes(data[position - 2 : position])
             handle, outgoing, delivered = fields[4], fields[2], fields[5]
-            if isinstance(handle, int) and isinstance(outgoing, int) and len(self._echoes) < KEPT:
+            if (
+                isinstance(handle, int)
+                and isinstance(outgoing, int)
+                and len(self._echoes) < MOST_ECHOES
+            ):
                 said = delivered if isinstance(delivered, int) else 0
                 self._echoes[channel, int(handle)] = Echo(int(outgoing), int(said))
 
 
 def fields_at(data: bytes, position: int) -> list[object] | None:
-    """The fields of a performative whose descriptor stands there, filled up with None; None when it
-    is no whole frame."""
-    start = position - FRAME_HEADER
+    """Decodes the fields of a performative whose descriptor stands there, filled up with None; None
+    when it is no whole frame."""
+    start = position - FRAME_HEADER_BYTES
     if start < 0 or data[start + 4 : start + 6] != b"\x02\x00":
         return None
     end = start + int.from_bytes(data[start : start + 4])

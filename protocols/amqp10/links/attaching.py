@@ -25,7 +25,7 @@ from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, answered, asked_lifetime, nodes_of
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import NO_SINK, OutgoingLink, outcome_of
-from protocols.amqp10.links.transactions import MAX_COMMAND, CoordinatorLink
+from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, CoordinatorLink
 from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ConsumerSpec
 from queue_core.errors import QueueNotFound
@@ -57,7 +57,7 @@ def _attach_coordinator(client: Client, asked: Attach) -> None:
     client.links[asked.handle] = link
     engine.accept_link(
         asked.handle,
-        Answer(capabilities=TRANSACTION_CAPABILITIES, max_message_size=MAX_COMMAND),
+        Answer(capabilities=TRANSACTION_CAPABILITIES, max_message_size=MAX_COMMAND_BYTES),
     )
     link.replenish()
 

@@ -24,7 +24,7 @@ Link = IncomingLink | OutgoingLink | BrowsingLink | CoordinatorLink
 
 
 class Releasing:
-    """Of one connection."""
+    """The ends of one connection's links, and of the queues that are only for them."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -35,8 +35,8 @@ class Releasing:
         return len(self._waiting)
 
     async def recall(self, asked: Attach) -> Supply | None:
-        """What a receiver of that name left behind, if it asks for the same, and may still read it.
-        Raises AccessRefused."""
+        """Finds the queue that a receiver of that name left behind, if it asks for the same, and
+        may still read it. Raises AccessRefused."""
         for session in (asked.session, None):
             supply = self._waiting.pop((asked.name, session), None)
             if supply is None:

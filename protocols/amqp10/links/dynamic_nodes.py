@@ -24,13 +24,14 @@ from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 1.0  # seconds between looks at nodes whose messages or users must go first
-POLICY: Final = Symbol("lifetime-policy")
-PREFIX: Final = "amq.dynamic-"  # of their names
+LOOK_AGAIN_SECONDS: Final = 1.0  # between looks at nodes whose messages or users must go first
+POLICY_PROPERTY: Final = Symbol("lifetime-policy")
+NAME_PREFIX: Final = "amq.dynamic-"  # of their names
 
 
 class Lifetime(IntEnum):
-    """What must be gone before the node is, besides the link that made it [3.5.10 to 3.5.13]."""
+    """The lifetime of a node: what must be gone before the node goes, besides the link that made it
+    [3.5.10 to 3.5.13]."""
 
     ON_CLOSE = 0x2B
     NO_LINKS = 0x2C
@@ -48,10 +49,11 @@ NAMES: Final[dict[object, Lifetime]] = {
 
 
 def asked_lifetime(properties: object) -> Lifetime:
-    """From the dynamic-node-properties; without a word, the node goes with its link."""
+    """Reads the lifetime from the dynamic-node-properties; without one, the node goes with its
+    link."""
     if not isinstance(properties, dict):
         return Lifetime.ON_CLOSE
-    asked = properties.get(POLICY)
+    asked = properties.get(POLICY_PROPERTY)
     if asked is None:
         return Lifetime.ON_CLOSE
     if not isinstance(asked, Described):
@@ -68,8 +70,8 @@ def asked_lifetime(properties: object) -> Lifetime:
 
 
 def answered(lifetime: Lifetime) -> dict[object, object]:
-    """As dynamic-node-properties of the answering attach."""
-    return {POLICY: Described(ULong(lifetime), [])}
+    """Makes the dynamic-node-properties of the answering attach."""
+    return {POLICY_PROPERTY: Described(ULong(lifetime), [])}
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Node:
 
 
 class DynamicNodes:
-    """Those of one virtual host that may outlive the link that made them."""
+    """The dynamic nodes of one virtual host that may outlive the link that made them."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = proxy(vhost)  # whose registry this is, not the other way round
@@ -91,7 +93,7 @@ class DynamicNodes:
     async def make(self, terms: Terms, lifetime: Lifetime) -> str:
         """Makes a node of a new name, which its user must be allowed to configure, as for a queue
         that AMQP 0.9.1 names. Raises AccessRefused."""
-        name = terms.vhost.new_name(PREFIX)
+        name = terms.vhost.new_name(NAME_PREFIX)
         terms.require(Action.CONFIGURE, "queue", name)
         is_own = lifetime is Lifetime.ON_CLOSE
         spec = QueueSpec.parse(name, durable=False, exclusive=is_own)
@@ -101,7 +103,7 @@ class DynamicNodes:
         return name
 
     def join(self, name: str) -> None:
-        """Another link sends to it."""
+        """Counts another link that sends to the node."""
         node = self._nodes.get(name)
         if node is not None:
             node.senders += 1
@@ -117,7 +119,7 @@ class DynamicNodes:
             node.has_maker = False
 
     async def end(self, name: str) -> None:
-        """Deletes it if nothing keeps it any more; otherwise looks again later."""
+        """Deletes a node if nothing keeps it any more; otherwise looks again later."""
         node = self._nodes.get(name)
         if node is None or node.has_maker:
             return
@@ -145,7 +147,7 @@ class DynamicNodes:
 
     def _look_later(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look)
+            self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look)
 
     def _look(self) -> None:
         self._timer = None

@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from protocols.amqp10.client import Client
 
 MAX_PLACES: Final = 1024  # addresses of an anonymous relay that are kept
-MAX_PLACE: Final = 1024  # characters of one
+MAX_PLACE_CHARACTERS: Final = 1024  # of an address that is kept
 
 
 class IncomingLink:
-    """Implements the core's `Publisher`. `place` is None for the anonymous relay."""
+    """A link on which the client sends. Implements the core's `Publisher`. `place` is None for the
+    anonymous relay."""
 
     sent_count = delivery_count = 0  # nothing is sent on it
 
@@ -84,7 +85,8 @@ class IncomingLink:
     # --- credit
 
     def replenish(self) -> None:
-        """So much credit that with what is on its way to the database it fills the window."""
+        """Grants the sender so much credit that, with what is on its way to the database, it fills
+        the window."""
         if not self.is_open:
             return
         credit = engine.credit_of(self.handle)
@@ -104,7 +106,7 @@ class IncomingLink:
     # --- transfers
 
     def on_delivery(self, delivery: Handle) -> None:
-        """A frame of a message has come, or word of one that we have answered."""
+        """Handles a frame of a message, or a disposition of one that we have answered."""
         if not is_readable(delivery):
             return  # the sender settles what we shall answer when it is committed
         if is_aborted(delivery):
@@ -124,7 +126,7 @@ class IncomingLink:
         self._receive(delivery, data)
 
     def _keep_chunk(self, data: bytes) -> bool:
-        """False: it was too much, and the link has ended."""
+        """Keeps a part of a message. False: it was too much, and the link has ended."""
         client = self.client
         add_piece(self._chunks, data)
         self._size += len(data)
@@ -232,8 +234,8 @@ class IncomingLink:
             engine.settle(delivery)
 
     def _check_again(self) -> None:
-        """Users, permissions or exchanges were changed since this link was attached. Raises
-        AccessRefused, and again for the next message."""
+        """Checks the sender's rights again: users, permissions or exchanges were changed since this
+        link was attached. Raises AccessRefused, and again for the next message."""
         self._places.clear()
         if self.place is not None:
             publishable(self._terms, self.place)
@@ -249,7 +251,7 @@ class IncomingLink:
         place = self._places.get(to)
         if place is None or (not place.exchange and place.key not in self._vhost.queues):
             place = relayed_place(self._terms, str(to))
-            if len(to) <= MAX_PLACE:
+            if len(to) <= MAX_PLACE_CHARACTERS:
                 self._places.keep(to, place)
         elif place.exchange and to in self._vhost.queues:
             place = self._places[to] = relayed_place(self._terms, str(to))
@@ -293,7 +295,7 @@ class IncomingLink:
         self.client.wake()
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
-        """Nothing more comes, and nobody is told any more."""
+        """Ends the link: nothing more comes, and its sender is not told of anything any more."""
         self.is_open = False
         self._pending.clear()
         self._forget_chunks()

@@ -14,11 +14,11 @@ from protocols.amqp10.wire.annotations import Pairs, encode_pairs, pairs_of
 from protocols.amqp10.wire.types import MOST_VALUES, Malformed, is_crowded
 from queue_core.message.message import Message
 
-MAX_BYTES: Final = 65_536  # of one receiver's annotations
+MAX_ANNOTATION_BYTES: Final = 65_536  # that one receiver may add
 
 
 class Annotating:
-    """Implements the core's `Amendment`."""
+    """Annotations that a receiver adds to a message. Implements the core's `Amendment`."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
@@ -32,12 +32,13 @@ class Annotating:
 
 
 def amendment_of(data: bytes) -> Annotating | None:
-    """Of the annotations in a `modified`; None when there are none. Raises Amqp10Error."""
-    if len(data) > MAX_BYTES:
+    """Makes an amendment of the annotations in a `modified`; None when there are none. Raises
+    Amqp10Error."""
+    if len(data) > MAX_ANNOTATION_BYTES:
         raise Amqp10Error(
             RESOURCE_LIMIT,
-            f"{len(data)} bytes of annotations on a message that is given back; {MAX_BYTES} are "
-            "the most: add less",
+            f"{len(data)} bytes of annotations on a message that is given back; "
+            f"{MAX_ANNOTATION_BYTES} are the most: add less",
         )
     if is_crowded(data):
         raise Amqp10Error(

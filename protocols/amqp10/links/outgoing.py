@@ -31,7 +31,7 @@ from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, V
 if TYPE_CHECKING:
     from protocols.amqp10.client import Client
 
-MANY: Final = 1 << 62
+UNBOUNDED_SIZE: Final = 1 << 62
 MAX_WAITING_BYTES: Final = 1 << 20  # in the engine, for a session whose window is closed
 
 
@@ -73,7 +73,8 @@ class OutgoingLink(SendingLink):
         consumer.sink = self
         self.default = default  # of what it settles without an outcome, or leaves behind
         self.no_local = False
-        self._large = min(self._max_size or MANY, self._frame or MANY)  # beyond it, a second look
+        # a larger message is looked at twice
+        self._large = min(self._max_size or UNBOUNDED_SIZE, self._frame or UNBOUNDED_SIZE)
         self._is_stream = is_stream
         self._is_capped = False
         self._is_draining = False
@@ -82,14 +83,14 @@ class OutgoingLink(SendingLink):
     # --- credit
 
     def on_flow(self) -> None:
-        """The receiver said how much it takes."""
+        """Takes the receiver's credit, and drains if it asks for that."""
         self.sync_credit()
         if engine.is_draining(self.handle) and not self._is_draining:
             self._is_draining = True
             self.consumer.drain(self._on_drained)
 
     def sync_credit(self) -> None:
-        """The engine knows the credit; the core hands out by it, up to a bound of its own."""
+        """Tells the core the credit, which the engine knows, up to the core's own bound."""
         if not self.is_open:
             return
         consumer = self.consumer
@@ -164,7 +165,8 @@ class OutgoingLink(SendingLink):
         return not self._max_size or size <= self._max_size
 
     def _drop(self, unwanted: list[Delivery]) -> None:
-        """A subscription's filter did not let them through: they were for nobody else."""
+        """Drops messages that a subscription's filter did not let through: they were for nobody
+        else."""
         self._vhost.settle([each for each in unwanted if each.is_open], ACCEPTED)
         self.sync_credit()
 
@@ -179,7 +181,7 @@ class OutgoingLink(SendingLink):
             self.sync_credit()
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        """The queue is gone, or the gateway has a bug."""
+        """Ends the link: the queue is gone, or the gateway has a bug."""
         if self.is_open:
             is_ours = isinstance(reason, DeliveryFailed)
             condition = INTERNAL_ERROR if is_ours else RESOURCE_DELETED
@@ -195,7 +197,8 @@ class OutgoingLink(SendingLink):
             self.consumer.resume()
 
     def close(self, *, is_lost: bool, is_closed: bool = True) -> None:
-        """What the receiver had comes back: counted as failed if its connection was lost."""
+        """Ends the link. The receiver's messages come back, counted as failed if its connection was
+        lost."""
         if not self.is_open:
             return
         self.is_open = False
@@ -221,8 +224,8 @@ OUTCOMES: Final[dict[int, Verdict]] = {
 
 
 def verdict_of(state: int, delivery: Handle, default: Verdict | None) -> Verdict:
-    """What a receiver's state means. One that settles without a word has not said that it is
-    done with the message, unless its source has a default-outcome."""
+    """Translates a receiver's state to a verdict. A receiver that settles without an outcome has
+    not said that it is done with the message, unless its source has a default-outcome."""
     known = OUTCOMES.get(state)
     if known is not None:
         return known
@@ -255,8 +258,8 @@ STATES: Final[dict[object, int]] = {
 
 
 def outcome_of(outcome: object) -> Verdict | None:
-    """An outcome as it is written, in a source's default-outcome or a transactional state; None
-    when there is none. Raises Amqp10Error."""
+    """Translates an outcome as it is written, in a source's default-outcome or a transactional
+    state, to a verdict; None when there is none. Raises Amqp10Error."""
     if outcome is None:
         return None
     descriptor = outcome.descriptor if isinstance(outcome, Described) else None

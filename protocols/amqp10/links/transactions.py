@@ -40,7 +40,7 @@ from queue_core.transaction import Transaction
 if TYPE_CHECKING:
     from protocols.amqp10.client import Client
 
-MAX_COMMAND: Final = 4096  # bytes of a declare or a discharge
+MAX_COMMAND_BYTES: Final = 4096  # bytes of a declare or a discharge
 DECLARE: Final = (0x31, "amqp:declare:list")
 DISCHARGE: Final = (0x32, "amqp:discharge:list")
 ACCEPTED_STATE: Final = Described(ULong(0x24), [])
@@ -59,7 +59,7 @@ class Work:
 
 
 class Coordinator:
-    """Of one connection: all its transactions, each for as long as the link that declared it."""
+    """The transactions of one connection, each for as long as the link that declared it."""
 
     def __init__(self, terms: Terms, carrier: Carrier, outgoing: dict[Handle, Delivery]) -> None:
         self._terms = terms
@@ -73,7 +73,8 @@ class Coordinator:
     # --- declare and discharge
 
     def read(self, data: bytes) -> tuple[bytes, bool] | None:
-        """A discharge's transaction and whether it failed; None: a declare. Raises Amqp10Error."""
+        """Reads a discharge's transaction and whether it failed; None: a declare. Raises
+        Amqp10Error."""
         try:
             parts = split(data)
             written = written_body(shape_of(parts.native), parts.body)
@@ -105,7 +106,8 @@ class Coordinator:
         return txn_id
 
     async def discharge(self, txn_id: bytes, *, fails: bool) -> None:
-        """Raises Amqp10Error when it could not be committed; then it is rolled back."""
+        """Ends a transaction. Raises Amqp10Error when it could not be committed; then it is rolled
+        back."""
         work = self._work(txn_id)
         del self._open[txn_id]
         if fails:
@@ -135,13 +137,13 @@ class Coordinator:
         self._vhost.settle([each for each in work.settled if each.is_open], FAILED)
 
     def end(self, control: object) -> None:
-        """That link ends: what was declared on it and not discharged did not happen [4.1]."""
+        """Rolls back the transactions of a link that ends and has not discharged them [4.1]."""
         for txn_id in [each for each, work in self._open.items() if work.control is control]:
             self._roll_back(self._open.pop(txn_id))
 
     def held(self, consumer: Consumer) -> list[Delivery]:
-        """What was retired in transactions that are still open: whether the link lives on or not,
-        their end decides."""
+        """Lists a consumer's deliveries that were retired in transactions that are still open:
+        whether the link lives on or not, their end decides."""
         return [
             delivery
             for work in self._open.values()
@@ -160,7 +162,7 @@ class Coordinator:
     # --- what is done in one
 
     def publish(self, delivery: Handle, message: Message) -> None:
-        """Routed now, seen by others when the transaction is discharged."""
+        """Publishes a message in a transaction: routed now, seen by others at the discharge."""
         txn_id, _ = self._state(delivery)
         work = self._work(txn_id)
         settings, size = self._terms.settings, message.size()
@@ -191,7 +193,8 @@ class Coordinator:
         self._carrier.flush_soon()
 
     def doom(self, delivery: Handle, reason: str) -> None:
-        """A message that was sent settled is refused: its sender hears of it when it discharges."""
+        """Fails the transaction of a message that was sent settled and is refused: its sender hears
+        of it at the discharge."""
         try:
             txn_id, _ = self._state(delivery)
         except Amqp10Error:  # it names no transaction that could fail
@@ -201,13 +204,13 @@ class Coordinator:
             work.failure = work.failure or reason
 
     def retire(self, sent: Handle, delivery: Delivery) -> None:
-        """A receiver's outcome, true when the transaction is."""
+        """Takes a receiver's outcome in a transaction: it becomes true at the discharge."""
         txn_id, outcome = self._state(sent)
         work = self._work(txn_id)
         verdict = outcome_of(outcome)
         if verdict is None:
             if not engine.is_settled(sent):
-                return  # it names the transaction, and has not made up its mind
+                return  # the receiver names the transaction, and has not decided yet
             verdict = delivery.consumer.sink.default or RELEASED  # type: ignore[attr-defined]
         work.transaction.settle([delivery], verdict)
         work.settled.append(delivery)

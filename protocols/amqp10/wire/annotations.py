@@ -22,7 +22,7 @@ def merged(sections: bytes, facts: Mapping[object, object]) -> bytes:
 
 
 def with_pairs(sections: bytes, added: Pairs) -> bytes:
-    """The same, of annotations that are encoded already."""
+    """Adds pairs to annotations that are encoded already."""
     pairs: Pairs = {}
     if sections:
         code, value = section_at(sections, 0)
@@ -35,7 +35,7 @@ def with_pairs(sections: bytes, added: Pairs) -> bytes:
 
 
 def pairs_of(data: bytes, position: int = 0) -> Pairs:
-    """Of the map that begins there and ends with the data. Raises Malformed."""
+    """Reads the pairs of a map that begins there and ends with the data. Raises Malformed."""
     if data[position : position + 1] not in (b"\xc1", b"\xd1"):
         raise Malformed("annotations that are no map")
     position += 3 if data[position] == MAP8 else 9

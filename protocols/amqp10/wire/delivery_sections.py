@@ -26,7 +26,7 @@ from protocols.amqp10.wire.types import Symbol, UInt, skip
 from queue_core.message.memo import Memo
 from queue_core.message.message import Death, Message
 
-MAX_KEPT: Final = 4096
+MAX_KEPT_PROPERTIES: Final = 4096
 MAX_KEPT_BYTES: Final = 512
 DEATHS: Final = Symbol("x-opt-deaths")
 EXCHANGE: Final = Symbol("x-exchange")
@@ -35,10 +35,10 @@ OFFSET: Final = Symbol("x-stream-offset")
 
 UNANNOTATED: Final = frozenset((b"", b"\x00\x53\x73", b"\x00\x53\x74"))
 
-_headers: Final[Memo[tuple[bool, int | None, bool, int], bytes]] = Memo(MAX_KEPT)
-_annotations: Final[Memo[tuple[str | None, str, str], bytes]] = Memo(MAX_KEPT)
+_headers: Final[Memo[tuple[bool, int | None, bool, int], bytes]] = Memo(MAX_KEPT_PROPERTIES)
+_annotations: Final[Memo[tuple[str | None, str, str], bytes]] = Memo(MAX_KEPT_PROPERTIES)
 # Annotations of the sender and of the gateway.
-_merged: Final[Memo[tuple[bytes, str | None, str, str], bytes]] = Memo(MAX_KEPT)
+_merged: Final[Memo[tuple[bytes, str | None, str, str], bytes]] = Memo(MAX_KEPT_PROPERTIES)
 
 
 def header_of(message: Message, now: float, first: bool, failures: int) -> bytes:

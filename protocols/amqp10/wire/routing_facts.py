@@ -1,4 +1,4 @@
-"""What the gateway must know of a message before it can be routed: lifetime, priority, delay, user.
+"""The facts of a message that routing needs: lifetime, priority, delay, user.
 
 Publishers repeat themselves: what a header or the annotations say is worked out once and kept by
 their bytes. Of the properties only what is needed is looked at.
@@ -15,7 +15,7 @@ from protocols.amqp10.wire.sections import ANNOTATIONS, section_at, value_of
 from protocols.amqp10.wire.types import Malformed, decode, skip
 from queue_core.message.memo import Memo
 
-MAX_KEPT: Final = 4096
+MAX_KEPT_PROPERTIES: Final = 4096
 MAX_KEPT_BYTES: Final = 512
 MAX_DELAY_MS: Final = (1 << 32) - 1  # what a uint holds, as ttl is one
 MAX_PRIORITY: Final = 255  # what a ubyte holds, whatever type it was sent as
@@ -31,7 +31,7 @@ class HeaderFacts(NamedTuple):
 
 
 NO_HEADER: Final = HeaderFacts(False, None, None)
-_headers: Final[Memo[bytes, HeaderFacts]] = Memo(MAX_KEPT)
+_headers: Final[Memo[bytes, HeaderFacts]] = Memo(MAX_KEPT_PROPERTIES)
 
 
 def header_facts(header: bytes) -> HeaderFacts:
@@ -67,7 +67,7 @@ class AnnotationFacts(NamedTuple):
 
 
 NO_ANNOTATIONS: Final = AnnotationFacts(False, None, None)
-_annotations: Final[Memo[bytes, AnnotationFacts]] = Memo(MAX_KEPT)
+_annotations: Final[Memo[bytes, AnnotationFacts]] = Memo(MAX_KEPT_PROPERTIES)
 
 
 def annotation_facts(annotations: bytes) -> AnnotationFacts:
@@ -141,7 +141,7 @@ def expiry_of(properties: bytes) -> float | None:
 
 
 def check_user(properties: bytes, name: str) -> None:
-    """Who sends may say who he is, and nobody else [3.2.4]."""
+    """Checks that a sender names itself as the user, and nobody else [3.2.4]."""
     user = property_field(properties, USER_ID)
     if user is None:
         return

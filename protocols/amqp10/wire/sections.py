@@ -46,7 +46,7 @@ NAMES: Final = {
 
 OPENED: Final = 0x01
 ENCODED: Final = 0x02
-MANY: Final = 0x03
+MANY_SECTIONS: Final = 0x03
 FOOTED: Final = 0x80
 SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 LONG_DATA: Final = b"\x00\x53\x75\xb0"
@@ -194,7 +194,7 @@ def _body(data: bytes, position: int) -> tuple[bytes, bytes]:
 def _described(
     data: bytes, start: int, stop: int, spans: list[tuple[int, int, int, int]]
 ) -> tuple[bytes, bytes]:
-    """How the body is written, and the body."""
+    """Splits a body into how it is written, and its content."""
     if len(spans) == 1:
         code, first, value, end = spans[0]
         inside = _inside(data, value)
@@ -204,7 +204,7 @@ def _described(
                 return b"", data[inside:end]
             return bytes((OPENED, len(opening))) + opening, data[inside:end]
     if len(spans) > 1 and spans[0][0] == DATA and len(spans) <= MAX_DATA_SECTIONS:
-        lead, bodies = [bytes((MANY,)) + _COUNT.pack(len(spans))], []
+        lead, bodies = [bytes((MANY_SECTIONS,)) + _COUNT.pack(len(spans))], []
         for _, first, value, end in spans:
             inside = _inside(data, value)
             opening = data[first:inside]
@@ -215,7 +215,7 @@ def _described(
 
 
 def _inside(data: bytes, value: int) -> int:
-    """Where the content of a binary or a string begins; 0 for any other value."""
+    """Finds where the content of a binary or a string begins; 0 for any other value."""
     code = data[value]
     if code in (0xA0, 0xA1):
         return value + 2
@@ -235,7 +235,7 @@ def text_opening(size: int) -> bytes:
 
 
 class Shape(NamedTuple):
-    """What `native` says of how the body is written."""
+    """The form of a body, as `native` tells how it is written."""
 
     kind: int  # 0: one data section, shortest
     opening: bytes
@@ -257,7 +257,9 @@ class Shape(NamedTuple):
 
     @classmethod
     def cut(cls, sizes: list[int], footer: bytes) -> Shape:
-        return cls(MANY, b"", tuple((data_opening(size), size) for size in sizes), footer, b"")
+        return cls(
+            MANY_SECTIONS, b"", tuple((data_opening(size), size) for size in sizes), footer, b""
+        )
 
     @property
     def is_text(self) -> bool:
@@ -265,11 +267,11 @@ class Shape(NamedTuple):
 
 
 def prefix_of(shape: Shape) -> bytes:
-    """What stands before the sections in `native`."""
+    """Encodes what stands before the sections in `native`."""
     if shape.kind == OPENED:
         lead = bytes((OPENED, len(shape.opening))) + shape.opening
-    elif shape.kind == MANY:
-        lead = bytes((MANY,)) + _COUNT.pack(len(shape.many))
+    elif shape.kind == MANY_SECTIONS:
+        lead = bytes((MANY_SECTIONS,)) + _COUNT.pack(len(shape.many))
         lead += b"".join(bytes((len(o),)) + o + _SIZE.pack(size) for o, size in shape.many)
     else:
         lead = bytes((shape.kind,)) if shape.kind else b""
@@ -304,7 +306,7 @@ def _shape(native: bytes) -> Shape:
         end = position + 1 + native[position]
         return Shape(kind, native[position + 1 : end], (), footer, native[end:])
     many: list[tuple[bytes, int]] = []
-    if kind == MANY:
+    if kind == MANY_SECTIONS:
         count = _COUNT.unpack_from(native, position)[0]
         position += 2
         for _ in range(count):
@@ -353,7 +355,7 @@ def is_encoded_body(body: bytes) -> bool:
 
 
 def value_of(section: bytes) -> object:
-    """What is in a section. Raises Malformed."""
+    """Decodes the value of a section. Raises Malformed."""
     value = decode_all(section)
     assert isinstance(value, Described)
     return value.value

@@ -71,7 +71,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Of symbols, the only arrays that the gateway itself writes."""
+    """An array of symbols, the only arrays that the gateway itself writes."""
 
     symbols: tuple[str, ...]
 
@@ -172,7 +172,7 @@ DESCRIBED: Final = 0x00
 
 
 def skip(data: bytes, position: int) -> int:
-    """Where the value that begins here ends. Looks at no more than it must."""
+    """Finds where the value ends that begins here. Looks at no more than it must."""
     try:
         code = data[position]
         position += 1
@@ -193,8 +193,8 @@ def skip(data: bytes, position: int) -> int:
 
 
 def is_crowded(data: bytes, most: int = MOST_VALUES) -> bool:
-    """Whether there are more values, nested ones among them, than one turn should read. What is
-    malformed is left to those who read it."""
+    """Whether there are more values, nested ones among them, than one turn should read.
+    Malformed values are left to their reader."""
     if len(data) <= most:
         return False
     position, left = 0, most
@@ -276,7 +276,7 @@ def _cut(data: bytes, position: int, size: int) -> bytes:
 
 
 def _frame(width: int, data: bytes, position: int) -> tuple[int, int, int]:
-    """How many items, where they begin, and where they must end."""
+    """Reads how many items there are, where they begin, and where they must end."""
     size = int.from_bytes(_cut(data, position, width))
     end = position + width + size
     if end > len(data) or size < width:
@@ -402,7 +402,7 @@ def _encode_text(value: str) -> bytes:
 
 
 def _encode_decimal(value: Decimal) -> bytes:
-    """As text: what has no exact binary form is not to be rounded on the way."""
+    """Encodes a decimal from its text: a number without an exact binary form is not rounded."""
     return _encode_text(str(value))
 
 

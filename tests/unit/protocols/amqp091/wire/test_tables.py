@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
-from protocols.amqp091.wire.codec import LARGEST_ARGUMENTS, decode_method, encode_method
+from protocols.amqp091.wire.codec import LARGEST_ARGUMENTS_BYTES, decode_method, encode_method
 from protocols.amqp091.wire.content import decode_properties, encode_properties, facts_of
 from protocols.amqp091.wire.methods import QueueDeclare
 from protocols.amqp091.wire.tables import (
-    MAX_DEPTH,
+    MAX_TABLE_DEPTH,
     MOST_VALUES,
     decode_table,
     encode_table,
@@ -79,7 +79,7 @@ def test_any_bytes_are_a_table_or_a_syntax_error(data: bytes) -> None:
 
 def test_tables_nested_without_end_are_refused() -> None:
     data = encode_table({})
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_TABLE_DEPTH + 1):
         field = b"\x01kF" + data
         data = len(field).to_bytes(4) + field
     with pytest.raises(Amqp091Error, match="nested more than 32 deep"):
@@ -137,8 +137,10 @@ def test_as_many_values_as_are_allowed_are_read() -> None:
 
 
 def test_what_a_declaration_says_is_not_kept_without_end() -> None:
-    fitting = QueueDeclare(0, "q", arguments={"x": "y" * (LARGEST_ARGUMENTS - 100)})
+    fitting = QueueDeclare(0, "q", arguments={"x": "y" * (LARGEST_ARGUMENTS_BYTES - 100)})
     assert decode_method(encode_method(fitting)) == fitting
-    with pytest.raises(Amqp091Error, match=f"{LARGEST_ARGUMENTS} bytes") as refusal:
-        decode_method(encode_method(QueueDeclare(0, "q", arguments={"x": "y" * LARGEST_ARGUMENTS})))
+    with pytest.raises(Amqp091Error, match=f"{LARGEST_ARGUMENTS_BYTES} bytes") as refusal:
+        decode_method(
+            encode_method(QueueDeclare(0, "q", arguments={"x": "y" * LARGEST_ARGUMENTS_BYTES}))
+        )
     assert refusal.value.code is ReplyCode.NOT_ALLOWED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from protocols.amqp10.conversion.properties import FORM, VALUE_TYPE, contents_of, section, written
 from protocols.amqp10.errors import Amqp10Error
 from protocols.amqp10.wire.routing_facts import (
-    MAX_KEPT,
+    MAX_KEPT_PROPERTIES,
     annotation_facts,
     check_user,
     expiry_of,
@@ -225,7 +225,7 @@ def test_a_header_is_read_and_a_short_one_too() -> None:
 
 
 def test_a_message_without_sections_is_read_however_many_others_came_before() -> None:
-    for number in range(MAX_KEPT + 1):
+    for number in range(MAX_KEPT_PROPERTIES + 1):
         header_facts(section(HEADER, [True, None, UInt(number)]))
         annotation_facts(section(ANNOTATIONS, {Symbol("x-delay"): number}))
     assert header_facts(b"") == (False, None, None)

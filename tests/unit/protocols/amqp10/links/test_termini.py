@@ -276,7 +276,7 @@ async def test_messages_keep_a_node_that_waits_for_them(talk: Conversation, poli
 async def test_a_node_goes_by_itself_when_its_last_message_has_gone(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifetimes, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(lifetimes, "LOOK_AGAIN_SECONDS", 0.001)
     address = await made(talk, NO_MESSAGES)
     await talk.attach(address, 0, is_receiver=False)
     await talk.say(transfer(0, 0, DATA))

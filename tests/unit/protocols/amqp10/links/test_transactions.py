@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.links.transactions import MAX_COMMAND
+from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES
 from protocols.amqp10.wire.types import Described, UInt, ULong, encode
 from tests.support.amqp10_wire import (
     ATTACH,
@@ -179,6 +179,6 @@ async def test_settled_in_a_transaction_without_an_outcome_is_a_release(
 
 @pytest.mark.parametrize("more", [True, False])
 async def test_a_command_has_a_size(talk: Conversation, more: bool) -> None:
-    heard = await talk.say(transfer(CONTROL, 1, bytes(MAX_COMMAND + 1), more=more))
+    heard = await talk.say(transfer(CONTROL, 1, bytes(MAX_COMMAND_BYTES + 1), more=more))
     (detached,) = of(heard, DETACH)
     assert detached[2].value[0] == "amqp:link:message-size-exceeded"
