@@ -71,8 +71,8 @@ class SysTopics:
     async def _publish_until(self, stopped: asyncio.Future[Any], vhost: Vhost) -> None:
         while not stopped.done():
             for message in self._messages():
-                if vhost.router.route_topic(message.topic):
-                    vhost.publish_topic(message)
+                if route := vhost.router.route_topic(message.topic):
+                    vhost.publish_to(message, route, None, 0, ())
             # `wait` ends when it is time or the end has come, and passes a cancellation on, which
             # `wait_for` may take for the end of what it waits for.
             await asyncio.wait((stopped,), timeout=self._context.settings.sys_interval)

@@ -21,6 +21,8 @@ from queue_core.outcomes import FAILED, Verdict
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
     from queue_core.delivery.filtered_view import FilteredView
+    from queue_core.message.message import Form
+    from queue_core.message.run import Run
 
 # Messages that a consumer without a limit of its own may have unsettled: a bound, so that one that
 # never settles cannot take a whole queue into the gateway's memory.
@@ -93,6 +95,19 @@ class Sink(Protocol):
 
     def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
         """Learns that the queue ended this consumer: the queue was deleted, or its owner left."""
+
+
+class RunSink(Protocol):
+    """A sink that takes runs in the bytes in which they came from publishers of its own form."""
+
+    max_packet: int  # bytes of the largest packet that its peer takes
+
+    def run_room(self, form: Form, is_durable: bool, options: tuple[object, ...]) -> int:
+        """Tells how many messages of such a run the sink takes now, as they came; 0: none."""
+        ...
+
+    def deliver_run(self, consumer: Consumer, run: Run) -> None:
+        """Takes an encoded run within its room. Never awaits and never fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +199,7 @@ class Consumer:
         "on_overdue",
         "queue_id",
         "replenish",
+        "run_sink",
         "shared",
         "since",
         "sink",
@@ -210,6 +226,7 @@ class Consumer:
         self.on_drained: Callable[[], None] | None = None
         self.on_overdue: Callable[[], None] | None = None  # something was not settled in time
         self.view: FilteredView | None = None  # with a filter: what it has still to look at
+        self.run_sink: RunSink | None = None  # for runs as they came; None: it takes messages only
         self.unsent: Callable[[], int] | None = None  # bytes on their way to the peer, if known
         self.since = cursor.context.clock()
         self.number = next(_consumer_numbers)

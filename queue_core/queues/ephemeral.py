@@ -36,6 +36,7 @@ class EphemeralQueue(CompetingQueue):
         self._drops_oldest = has_limit and spec.overflow is Overflow.DROP_HEAD
         if spec.deduplicates:
             self.window = self.present_keys()
+            self.judges_each = True
 
     def take(
         self,
@@ -48,27 +49,15 @@ class EphemeralQueue(CompetingQueue):
         if self.window is not None and self.window.has_seen(message, self.context.clock()):
             self.context.counters.duplicates += 1
             return True
-        cursor = self.cursor
-        consumers = cursor.consumers
-        if len(consumers) == 1 and message.not_before is None:
-            # The short way: nobody to share with, nothing waiting, nothing to settle later.
-            # Measured with one publisher and one subscriber: 0.5 us against 2.9 us the long way.
-            consumer = consumers[0]
-            if (
-                consumer.auto_settle
-                and consumer.replenish
-                and consumer.is_waiting
-                and consumer.credit > 0
-                and not cursor.ready.count()
-                and consumer.view is None
-                and consumer.shared is None
-            ):
-                self.context.counters.delivered += 1
-                try:
-                    consumer.sink.deliver_direct(consumer, message, options)
-                except Exception as error:
-                    cursor.dispatch.end_broken(consumer, error)
-                return True
+        consumer = self.direct_consumer()
+        if consumer is not None and message.not_before is None:
+            # Measured with one publisher and one subscriber: 0.5 us against 2.9 us through `_keep`.
+            self.context.counters.delivered += 1
+            try:
+                consumer.sink.deliver_direct(consumer, message, options)
+            except Exception as error:
+                self.cursor.dispatch.end_broken(consumer, error)
+            return True
         return self._keep(message, options, stays=stays)
 
     @property
@@ -103,20 +92,21 @@ class EphemeralQueue(CompetingQueue):
         return []
 
     def direct_consumer(self) -> Consumer | None:
-        consumers = self.cursor.consumers
-        if len(consumers) != 1 or self.window is not None:
+        cursor = self.cursor
+        if len(cursor.consumers) != 1:
             return None
-        consumer = consumers[0]
-        is_direct = (
+        consumer = cursor.consumers[0]
+        if (
             consumer.auto_settle
             and consumer.replenish
             and consumer.is_waiting
             and consumer.credit > 0
-            and not self.cursor.ready.count()
+            and not cursor.ready.count()
             and consumer.view is None
             and consumer.shared is None
-        )
-        return consumer if is_direct else None
+        ):
+            return consumer
+        return None
 
     def refuses(self, coming: int = 0, coming_bytes: int = 0) -> bool:
         """Asks the queue's own limits, and those that every queue in memory has."""

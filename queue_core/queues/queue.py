@@ -49,6 +49,7 @@ class Queue(ABC):
         self.on_idle: Callable[[Queue], None] | None = None
         self.window: Repetitions | None = None  # the record that tells repetitions
         self.backpressure: Backpressure | None = None  # with consumers: nothing is dropped
+        self.judges_each = False  # each message is looked at: no run is passed on as it came
         self.may_expire = False  # something in it has, or had, an end
         self.has_told_overflow = False  # the log has a line about messages that were dropped
 
@@ -146,7 +147,8 @@ class Queue(ABC):
 
     def direct_consumer(self) -> Consumer | None:
         """Gives the consumer that takes a message at once, as it came: the only one, with credit,
-        nothing waiting before it, and nothing to settle later. None: there is no such short way."""
+        nothing waiting before it, and nothing to settle later. None: there is no such short way.
+        Hot: asked for each message."""
         return None
 
     def commit_cursor(self, group: str, offset: int) -> None:

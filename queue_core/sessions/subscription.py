@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from queue_core.delivery.consumer import Consumer
 from queue_core.message.message import Message
 from queue_core.queues.context import QueueContext
 from queue_core.queues.ephemeral import EphemeralQueue
@@ -58,6 +57,7 @@ class LiveQueue(EphemeralQueue):
     def __init__(self, spec: QueueSpec, context: QueueContext) -> None:
         super().__init__(spec, context)
         self.has_stored = False
+        self.judges_each = True
 
     def take(
         self,
@@ -70,7 +70,3 @@ class LiveQueue(EphemeralQueue):
         if self.has_stored and is_worth_storing(message, options):
             return True
         return super().take(message, options, appends, stays=stays)
-
-    def direct_consumer(self) -> Consumer | None:
-        """None, whoever consumes: each message decides by `take` which queue it goes to."""
-        return None

@@ -231,7 +231,7 @@ class Wills:
             except CoreError as error:
                 log.error("will of '%s' is published, but not retained: %s", key[1], error)
         waiter = Waiter()
-        if vhost.publish_topic(message, waiter, 0, records) is Published.REFUSED:
+        if vhost.publish(message, waiter, 0, records) is Published.REFUSED:
             log.warning("will of '%s' was refused by a queue that is full", key[1])
             await vhost.writer.flushed()
         else:

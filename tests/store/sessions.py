@@ -72,7 +72,7 @@ class World:
     ) -> None:
         """Returns when it is committed wherever it goes."""
         message = Message(body, topic=topic, durable=durable)
-        self.vhost.publish_topic(message, None, 0, records)
+        self.vhost.publish(message, None, 0, records)
         await self.manager.writer.flushed()
 
     async def commit(self, records: tuple[Record, ...]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from queue_core.commit.unit import RetainedRecord
 from queue_core.errors import InvalidArgument
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
+from queue_core.message.run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store.connection_keepalive import socket_of
 from queue_core.store.operator import diagnosis, operations
@@ -304,8 +305,8 @@ async def test_what_all_of_a_row_say_stands_in_the_columns_of_each(
     await house.close()
 
 
-def run_of(key: str, *bodies: bytes) -> list[Message]:
-    return [Message(body, "", routing_key="q", publisher=key) for body in bodies]
+def run_of(key: str, *bodies: bytes) -> MessageRun:
+    return MessageRun([Message(body, "", routing_key="q", publisher=key) for body in bodies])
 
 
 async def test_a_run_is_told_of_each_message_and_in_order(house: House) -> None:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from queue_core.delivery.consumer import ConsumerSpec, Entry, Position
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
+from queue_core.message.run import MessageRun
 from queue_core.outcomes import ACCEPTED, Outcome, Published, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
@@ -170,7 +171,7 @@ def publishing(message: Message) -> Act:
 def in_a_row(message: Message) -> Act:
     async def act(run: Run) -> None:
         copies = [Message(b"%d" % i, "", "plain", publisher=message.publisher) for i in range(3)]
-        await run.answered(lambda told: run.house.vhost.publish_run(copies, told))
+        await run.answered(lambda told: run.house.vhost.publish_run(MessageRun(copies), told))
 
     return act
 
@@ -191,7 +192,7 @@ def retaining(message: Message, topic: str) -> Act:
             message.body, topic=topic, properties=message.properties, expires_at=message.expires_at
         )
         record = run.house.manager.sessions.retained.record("/", odd, 1)
-        await run.answered(lambda told: run.house.vhost.publish_topic(odd, told, 0, (record,)))
+        await run.answered(lambda told: run.house.vhost.publish(odd, told, 0, (record,)))
 
     return act
 

@@ -33,7 +33,7 @@ def submit(
         properties=Properties(content_type="text/plain", headers=(("unit", "C"),)),
     )
     record = here.sessions.retained.record("/", message, qos)
-    here.vhost.publish_topic(message, None, 0, (record,))
+    here.vhost.publish(message, None, 0, (record,))
 
 
 async def match(here: World, topic_filter: str) -> list[Kept]:
@@ -68,7 +68,7 @@ async def test_a_virtual_host_that_is_made_anew_begins_without_values(migrated_u
         await manager.refresh_vhosts()
         message = Message(b"1", topic="a", retain=True)
         record = here.sessions.retained.record("again", message, 1)
-        manager.vhosts["again"].publish_topic(message, None, 0, (record,))
+        manager.vhosts["again"].publish(message, None, 0, (record,))
         await manager.writer.flushed()
         await vhosts.remove("again")
         await manager.refresh_vhosts()
@@ -204,7 +204,7 @@ async def test_values_that_wait_for_the_disk_count_as_what_waits(migrated_url: s
         message = Message(b"x" * 8 * 1024 * 1024, topic="a", retain=True)
         for _ in range(5):  # nobody subscribes: the table is all that they are written to
             record = here.sessions.retained.record("/", message, 1)
-            here.vhost.publish_topic(message, None, 0, (record,))
+            here.vhost.publish(message, None, 0, (record,))
         assert writer.is_congested
         await writer.uncongested()
         await writer.flushed()

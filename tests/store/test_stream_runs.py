@@ -7,6 +7,7 @@ import asyncpg
 
 from queue_core.delivery.consumer import Position
 from queue_core.message.message import Message
+from queue_core.message.run import MessageRun
 from queue_core.outcomes import ACCEPTED, Published
 from tests.support.managers import House, Told, bodies
 
@@ -17,10 +18,10 @@ def numbered(start: int, end: int) -> list[bytes]:
     return [b"%d" % i for i in range(start, end)]
 
 
-def run_of(
-    *bodies: bytes, exchange: str = "", key: str = "s", publisher: str = "p"
-) -> list[Message]:
-    return [Message(body, exchange, routing_key=key, publisher=publisher) for body in bodies]
+def run_of(*bodies: bytes, exchange: str = "", key: str = "s", publisher: str = "p") -> MessageRun:
+    return MessageRun(
+        [Message(body, exchange, routing_key=key, publisher=publisher) for body in bodies]
+    )
 
 
 async def test_a_run_into_a_stream_is_one_unit_in_offset_order(house: House) -> None:
@@ -77,10 +78,10 @@ async def test_a_run_for_a_stream_and_a_classic_queue_is_left_to_whoever_publish
     stream, queue = await house.stream(), await house.queue()
     for each in (stream, queue):
         await house.vhost.bind("amq.direct", each, "k")
-    first, *rest = run_of(*numbered(0, 10), exchange="amq.direct", key="k")
+    first, *rest = run_of(*numbered(0, 10), exchange="amq.direct", key="k").messages()
     told = Told()
     assert house.vhost.publish(first, told, 0) is Published.PENDING
-    assert house.vhost.publish_run(rest, told, 1) is None
+    assert house.vhost.publish_run(MessageRun(rest), told, 1) is None
     assert (stream.pending, queue.pending) == (1, 1)  # nothing was done
     for token, message in enumerate(rest, 1):
         assert house.vhost.publish(message, told, token) is Published.PENDING

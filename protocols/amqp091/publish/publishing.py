@@ -32,6 +32,7 @@ from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE, Message
+from queue_core.message.run import MessageRun
 from queue_core.outcomes import Published
 
 MAX_TARGETS: Final = 1024  # that one connection remembers
@@ -123,7 +124,7 @@ def publish_run(
     ]
     confirms, count = channel.confirms, len(bodies)
     tag = 0 if confirms is None else confirms.next(count)
-    outcome = vhost.publish_run(messages, None if confirms is None else channel, tag)
+    outcome = vhost.publish_run(MessageRun(messages), None if confirms is None else channel, tag)
     if outcome is None:
         for number, message in enumerate(messages, tag):
             _publish_one(channel, confirms, number, target, message)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from protocols.mqtt.conversion.properties import published_qos
+from protocols.mqtt.conversion.properties import MQTT3, MQTT5, published_qos
 from protocols.mqtt.deliver.delivery_plan import Plan, plan_of
 from protocols.mqtt.deliver.frames import (
     DUP,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from protocols.mqtt.terms import Terms
     from queue_core.commit.unit import PacketRecord
     from queue_core.delivery.consumer import Consumer, Delivery
-    from queue_core.message.message import Message
+    from queue_core.message.message import Form, Message
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ PUBREL_HEAD: Final = b"\x62\x02"
 
 
 class Deliverer:
-    """Implements the core's `Sink` for the live queue, and `Publisher` for what must be committed
-    before it is sent."""
+    """Implements the core's `Sink` and `RunSink` for the live queue, and `Publisher` for what must
+    be committed before it is sent."""
 
     __slots__ = (
         "_client_id",
@@ -70,6 +70,7 @@ class Deliverer:
         "_commits",
         "_counters",
         "_fail",
+        "_form",
         "_has_dropped",
         "_has_withheld",
         "_is_blocked",
@@ -105,6 +106,7 @@ class Deliverer:
         self._client_id = terms.session.client_id
         self._version = terms.version
         self.is_5 = terms.is_5
+        self._form = MQTT5 if self.is_5 else MQTT3
         self._keys = KEYS_V5 if self.is_5 else KEYS_V3
         self.max_packet = terms.agreement.max_packet
         self._most_unacknowledged = credit  # messages, sent or pending
@@ -130,6 +132,7 @@ class Deliverer:
 
     def attach(self, live: Consumer) -> None:
         self._live = live
+        live.run_sink = self
 
     # --- the live queue
 
@@ -187,25 +190,32 @@ class Deliverer:
         if len(in_flight) >= self._most_unacknowledged:
             consumer.pause()
 
-    def room(self, qos: int) -> int:
-        """Counts the messages that the window has room for."""
-        outbound = self.outbound
-        if qos == 0:
+    def run_room(self, form: Form, is_durable: bool, options: tuple[Any, ...]) -> int:
+        """Tells how many messages of a run this client takes now as they came: those of its own
+        version, to a subscription that asks for nothing special, within the window."""
+        if form is not self._form or not self.is_plain or len(options) != 1:
+            return 0
+        option = options[0]
+        if option.extra is not None or (is_durable and not option.qos):
+            return 0
+        if not is_durable:
             return MAX_ID
+        outbound = self.outbound
         return 0 if outbound.pending else outbound.window - len(outbound.in_flight)
 
-    def send_run(self, consumer: Consumer, run: bytes, marks: list[int], qos: int) -> None:
-        """Sends messages as they came, one behind the other, within `room`. Hot. At QoS 1 each gets
-        an identifier at its mark."""
+    def deliver_run(self, consumer: Consumer, run: Any) -> None:
+        """Sends messages as they came, one behind the other, within `run_room`. Hot. At QoS 1 each
+        gets an identifier at its mark."""
         out = self._pieces
         if not out:
             self._output.wake()
+        marks = run.marks
         self._counters.messages_sent += len(marks)
-        if qos == 0:
-            out.append(run)
+        if not run.is_durable:
+            out.append(run.octets)
             return
         outbound = self.outbound
-        in_flight, octets = outbound.in_flight, bytearray(run)
+        in_flight, octets = outbound.in_flight, bytearray(run.octets)
         for mark in marks:
             packet_id = outbound.take_id()
             in_flight[packet_id] = LIVE_1

@@ -130,7 +130,7 @@ class RetainedSending:
             if not self._is_wanted(subscription):
                 return True
             route = tuple(Match(queue, (marked,)) for queue in self._queues())
-            session.vhost.hand_over(message, route, None, 0, ())
+            session.vhost.publish_to(message, route, None, 0, ())
             sent += 1
             if self._is_crowded():
                 return False

@@ -18,15 +18,14 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from protocols.mqtt.publish.runs import Run, taker_of
 from queue_core.outcomes import Published
 from queue_core.queues.queue import Appends, wait_for_room
+from queue_core.queues.run_takers import take_encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from queue_core.commit.unit import Publisher, Record
     from queue_core.message.message import Message
+    from queue_core.message.run import EncodedRun
     from queue_core.queues.queue import Queue
     from queue_core.routing.route import Match, Route
     from queue_core.vhost import Vhost
@@ -43,32 +42,6 @@ SLICE: Final = 64  # subscribers, before others get their turn: some 0.5 ms with
 AS_LONG: Final = (6, 20, 64)
 MERGED: Final = 64  # messages that one subscriber gets in a row
 WIDE: Final = 1000  # live subscribers of one message, above which nobody hands over in one go
-
-
-class RunOfMessages:
-    """A run of one publisher as it came from the wire, for subscribers that take it so. Messages
-    are made of it when the first one does not."""
-
-    __slots__ = ("_make", "_messages", "is_5", "largest", "marks", "octets", "qos")
-
-    def __init__(
-        self, octets: bytes, run: Run, qos: int, is_5: bool, make: Callable[[], list[Message]]
-    ) -> None:
-        self.octets = octets
-        self.marks = run.marks
-        self.largest = run.largest()
-        self.qos = qos
-        self.is_5 = is_5
-        self._make = make
-        self._messages: list[Message] | None = None
-
-    def __len__(self) -> int:
-        return len(self.marks)
-
-    def messages(self) -> list[Message]:
-        if self._messages is None:
-            self._messages = self._make()
-        return self._messages
 
 
 class Progress(Enum):
@@ -89,7 +62,7 @@ class Job:
         route: Sequence[Match[Queue]],
         messages: list[Message],
         size: int,
-        run: RunOfMessages | None = None,
+        run: EncodedRun | None = None,
     ) -> None:
         self.route = route
         self.targets = len(route)
@@ -107,7 +80,7 @@ class Job:
         if self.run is None:
             weight = 1 + len(self.messages) / AS_LONG[0]
         else:
-            weight = 1 + len(self.run) / AS_LONG[1 if self.run.qos else 2]
+            weight = 1 + len(self.run) / AS_LONG[1 if self.run.is_durable else 2]
         until = self.done + max(1, int(SLICE / weight))
         for match in self.route[self.done : until]:
             if not match.queue.is_deleted and not self._give(*match):
@@ -124,13 +97,8 @@ class Job:
         """False: it is full, and its publishers wait for it."""
         messages, run = self.messages, self.run
         if run is not None:
-            taker = taker_of(queue, options, run.qos, run.is_5)
-            if taker is not None:
-                deliverer, consumer = taker
-                if deliverer.room(run.qos) >= len(run) and run.largest <= deliverer.max_packet:
-                    deliverer.send_run(consumer, run.octets, run.marks, run.qos)
-                    consumer.count_delivered(len(run))
-                    return True
+            if take_encoded(queue, options, run):
+                return True
             messages = run.messages()
         if queue.is_held():
             return False  # what was answered already is not dropped
@@ -171,7 +139,7 @@ class Lane:
 
     # --- what comes
 
-    def hand_over(
+    def publish_to(
         self,
         message: Message,
         route: Route[Queue],
@@ -179,20 +147,21 @@ class Lane:
         token: int,
         records: tuple[Record, ...],
     ) -> Published:
-        """Does what the virtual host's does, but leaves what ends in memory to the worker."""
+        """Publishes as the virtual host does, but leaves queues in memory to the worker."""
         live, stored = self._split(route)
         if not live:
-            return self._vhost.hand_over(message, stored, publisher, token, records)
+            return self._vhost.publish_to(message, stored, publisher, token, records)
         self._put_message(live, message)
         if not stored and not records:
             self._vhost.counters.published += 1
             return Published.DONE
-        outcome = self._vhost.hand_over(message, stored, publisher, token, records)
+        outcome = self._vhost.publish_to(message, stored, publisher, token, records)
         if outcome is Published.REMEMBERED:
             return Published.PENDING
         return Published.DONE if outcome is Published.NOWHERE else outcome
 
-    def hand_over_run(self, run: RunOfMessages, route: Route[Queue]) -> None:
+    def publish_run(self, run: EncodedRun, route: Route[Queue]) -> None:
+        """Leaves a run to the worker, as it came."""
         self._vhost.counters.published += len(run)
         self._put(Job(route, [], len(run.octets), run))
 

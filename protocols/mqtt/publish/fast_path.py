@@ -18,6 +18,7 @@ from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.frames import KEYS_V3, KEYS_V5
 from protocols.mqtt.deliver.outbound import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Flight, Sent
 from protocols.mqtt.publish.acknowledgements import Received
+from protocols.mqtt.publish.run_publishing import publish_live_run, publish_queue_run
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode
 from queue_core.message.message import TOPIC_EXCHANGE, Form, Message
 from queue_core.outcomes import Published
@@ -85,7 +86,7 @@ def take_hot(
     work: that is what makes it worth its length."""
     size = len(data)
     topics = publishing.topics
-    hand_over = publishing.hand_over_message
+    publish_to = publishing.publish_to
     is_async, lane = publishing.is_async, publishing.lane
     routes = publishing.vhost.router.topic_routes
     form, client_id, is_5 = publishing.form, publishing.client_id, publishing.is_5
@@ -143,11 +144,11 @@ def take_hot(
                 known.look_at(route)
             if known.is_wide:
                 lane = publishing.wide_lane()
-                hand_over = lane.hand_over
+                publish_to = lane.publish_to
             elif lane is not None and not is_async:
                 if lane.is_busy:
                     break  # it would overtake what goes to many
-                hand_over = publishing.hand_over_message
+                publish_to = publishing.publish_to
         else:
             route = known.route
             if known.queue.is_deleted:
@@ -184,15 +185,18 @@ def take_hot(
             break
         if not known.is_live and acknowledgements:
             publishing.acknowledge(acknowledgements)
+        # The next packet begins a run if its topic is the same, behind one byte of length or two.
+        # Asked first: of 100 topics in turn, 1.6 us a message against 2.2.
         if (
             not known.is_live
             and len(route) == 1
             and end + 4 <= size
             and data[end] == head
             and head != PUBLISH_2
+            and data.find(data[start:topic_end], end + 2, end + 3 + topic_end - start) > 0
         ):
-            run = publishing.enqueue_run(
-                known, data, position, start, topic_end, at, end, limit, native
+            run = publish_queue_run(
+                publishing, known, data, position, start, topic_end, at, end, limit, native
             )
             if run is not None:
                 received += len(run.marks)
@@ -212,8 +216,9 @@ def take_hot(
             and head != PUBLISH_2
             and not native
             and not inbound.answers
+            and data.find(data[start:topic_end], end + 2, end + 3 + topic_end - start) > 0
         ):
-            run = publishing.hand_over_run(known, data, position, start, topic_end, end, limit)
+            run = publish_live_run(publishing, known, data, position, start, topic_end, end, limit)
             if run is not None:
                 count = len(run.marks)
                 received += count
@@ -235,7 +240,7 @@ def take_hot(
             message = PassingMessage(
                 data[at:end], known.name, False, form, native, client_id, encoded
             )
-            hand_over(message, route, None, 0, ())
+            publish_to(message, route, None, 0, ())
             continue
         encoded = None
         is_2 = head == PUBLISH_2
@@ -247,7 +252,7 @@ def take_hot(
             native = FLAGGED_2 + native
         message = PassingMessage(data[at:end], known.name, True, form, native, client_id, encoded)
         if known.is_live and route and not inbound.answers and not (is_2 and is_stored):
-            if hand_over(message, route, None, 0, ()) is REFUSED:
+            if publish_to(message, route, None, 0, ()) is REFUSED:
                 if acknowledgements:
                     publishing.acknowledge(acknowledgements)
                 publishing.refuse_full(known, packet_id, 2 if is_2 else 1)
@@ -259,7 +264,7 @@ def take_hot(
             continue
         if acknowledgements:
             publishing.acknowledge(acknowledgements)
-        publishing.hand_over_hot(message, known, packet_id, 2 if is_2 else 1)
+        publishing.publish_and_answer(message, known, packet_id, 2 if is_2 else 1)
     if acknowledgements:
         publishing.acknowledge(acknowledgements)
     if received:

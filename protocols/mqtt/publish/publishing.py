@@ -21,9 +21,8 @@ from protocols.mqtt.conversion.properties import (
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.publish.acknowledgements import PUBCOMP_HEAD, Inbound, Received
 from protocols.mqtt.publish.aliases import IncomingAliases
-from protocols.mqtt.publish.fan_out import WIDE, Lane, RunOfMessages
+from protocols.mqtt.publish.fan_out import WIDE, Lane
 from protocols.mqtt.publish.known_topics import KnownTopic
-from protocols.mqtt.publish.runs import DELIVERIES, MOST, Run, find_run, takers_of
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.wire.packets import Publish, PubRel
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, publish_refusal, reason_of
@@ -70,7 +69,6 @@ class Publishing:
         "_settings",
         "client_id",
         "form",
-        "hand_over_message",
         "inbound",
         "is_5",
         "is_async",
@@ -78,6 +76,7 @@ class Publishing:
         "lane",
         "max_qos",
         "pressed",
+        "publish_to",
         "session",
         "topics",
         "vhost",
@@ -101,9 +100,9 @@ class Publishing:
         self._fan_out = context.fan_out
         self.lane: Lane | None = None  # of messages that are handed over later; most need none
         self.is_async = context.fan_out.is_async  # answered before its fan-out begins
-        self.hand_over_message = session.vhost.hand_over
+        self.publish_to = session.vhost.publish_to
         if self.is_async:
-            self.hand_over_message = self.wide_lane().hand_over
+            self.publish_to = self.wide_lane().publish_to
         self._settings = terms.settings
         self.max_qos = terms.settings.max_qos
         self._counters = terms.counters
@@ -169,7 +168,7 @@ class Publishing:
         route = self.vhost.router.route_topic(
             topic, lambda: message.properties.header_map(), message.deciding_property
         )
-        self.hand_over(packet, message, route, records)
+        self.publish_packet(packet, message, route, records)
         self.remember(KnownTopic(topic))
 
     def message(self, packet: Publish, topic: str, facts: PublishFacts) -> Message:
@@ -200,23 +199,23 @@ class Publishing:
             expires_at=None if facts.expiry is None else self._clock() + facts.expiry,
             publisher=self.client_id,
         )
-        self.hand_over(packet, message, (Match(queue, ()),), ())
+        self.publish_packet(packet, message, (Match(queue, ()),), ())
 
-    def hand_over(
+    def publish_packet(
         self, packet: Publish, message: Message, route: Route[Queue], records: tuple[Record, ...]
     ) -> None:
         """To all queues of the route, and answered when that is safe."""
-        hand_over = self.hand_over_message
+        publish_to = self.publish_to
         if len(route) > WIDE:
-            hand_over = self.wide_lane().hand_over
+            publish_to = self.wide_lane().publish_to
         qos, packet_id = packet.qos, packet.packet_id
         if qos == 0:
-            hand_over(message, route, None, 0, records)
+            publish_to(message, route, None, 0, records)
             return
         inbound = self.inbound
         if qos == 2:
             records += self.session.note(False, packet_id, 1)
-        outcome = hand_over(message, route, inbound, inbound.next_token, records)
+        outcome = publish_to(message, route, inbound, inbound.next_token, records)
         if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             inbound.expect(qos, packet_id)
             return
@@ -231,160 +230,19 @@ class Publishing:
 
     # --- for the hot path
 
-    def hand_over_run(
-        self,
-        known: KnownTopic,
-        data: bytes,
-        position: int,
-        topic_at: int,
-        topic_end: int,
-        end: int,
-        limit: int,
-    ) -> Run | None:
-        """As many messages as came one behind the other, if all subscribers take them as they came.
-        None: they are to be handed over one by one."""
-        qos = 1 if data[position] & 0x06 else 0
-        properties = NOTHING if self.is_5 else b""
-        if self.is_async or known.is_wide:
-            run = find_run(
-                data,
-                position,
-                topic_at,
-                topic_end,
-                end,
-                most=MOST,
-                limit=limit,
-                properties=properties,
-            )
-            self._leave_run(known, run, data[position : run.end], qos)
-            return run
-        takers = takers_of(known.route, qos, self.is_5)
-        if not takers:
-            return None
-        most = min(MOST, max(1, DELIVERIES // len(takers)))
-        for taker, _ in takers:
-            most = min(most, taker.room(qos))
-            limit = min(limit, taker.max_packet)
-        if most < 2 or end - position > limit:
-            return None
-        run = find_run(
-            data, position, topic_at, topic_end, end, most=most, limit=limit, properties=properties
-        )
-        count = len(run.marks)
-        octets = data[position : run.end]
-        for taker, consumer in takers:
-            taker.send_run(consumer, octets, run.marks, qos)
-        counters = self.vhost.counters
-        counters.published += count
-        counters.delivered += count * len(takers)
-        return run
-
     def wide_lane(self) -> Lane:
         """The way of what is handed over in slices."""
         if self.lane is None:
             self.lane = self._fan_out.lane(self.vhost, self.client_id)
         return self.lane
 
-    def _leave_run(self, known: KnownTopic, run: Run, octets: bytes, qos: int) -> None:
-        """A run goes to the workers as it came."""
-        gap = 2 * qos + self.is_5
-
-        def make() -> list[Message]:
-            bodies = [
-                octets[mark + gap : until] for mark, until in zip(run.marks, run.ends, strict=True)
-            ]
-            return self._messages(known, bodies, qos == 1, b"")
-
-        later = RunOfMessages(octets, run, qos, self.is_5, make)
-        self.wide_lane().hand_over_run(later, known.route)
-
-    def enqueue_run(
-        self,
-        known: KnownTopic,
-        data: bytes,
-        position: int,
-        topic_at: int,
-        topic_end: int,
-        body_at: int,
-        end: int,
-        limit: int,
-        native: bytes,
-    ) -> Run | None:
-        """As many messages as came one behind the other, if their topic leads into one queue that
-        takes them together. None: they are to be handed over one by one. From the chunk to the
-        writer, 100-byte payloads, in runs of 500: 1.2 us a message against 4.0."""
-        ((queue, _),) = known.route
-        if not queue.takes_runs:
-            return None
-        qos = 1 if data[position] & 0x06 else 0
-        most = self.inbound.room(MOST) if qos else MOST
-        said_at = topic_end + 2 * qos
-        run = find_run(
-            data,
-            position,
-            topic_at,
-            topic_end,
-            end,
-            most=most,
-            limit=limit,
-            properties=data[said_at:body_at],
-        )
-        if len(run.marks) < 2:
-            return None
-        octets, gap = data[position : run.end], body_at - topic_end
-        bodies = [
-            octets[mark + gap : until] for mark, until in zip(run.marks, run.ends, strict=True)
-        ]
-        messages = self._messages(known, bodies, qos == 1, native)
-        if qos == 0:
-            if self.vhost.hand_over_run(messages, known.route) is None:
-                for message in messages:
-                    self.vhost.hand_over(message, known.route, None, 0, ())
-            return run
-        inbound = self.inbound
-        outcome = self.vhost.hand_over_run(messages, known.route, inbound, inbound.next_token)
-        answers = [PUBACK + octets[mark : mark + 2] for mark in run.marks]
-        if outcome is Published.PENDING:
-            inbound.expect_run(answers)
-        elif outcome is Published.DONE:
-            inbound.line_up(answers)
-        else:
-            for message, answer in zip(messages, answers, strict=True):
-                self.hand_over_hot(message, known, answer[2] << 8 | answer[3], 1)
-        return run
-
-    def _messages(
-        self, known: KnownTopic, bodies: list[bytes], durable: bool, native: bytes
-    ) -> list[Message]:
-        is_queue = known.queue is not None
-        exchange = "" if is_queue else TOPIC_EXCHANGE
-        key = known.routing_key if is_queue else dotted(known.name)
-        topic = None if is_queue else known.name
-        form, publisher = self.form, self.client_id
-        # by position: 0.4 us instead of 0.7
-        return [
-            Message(
-                body,
-                exchange,
-                key,
-                topic,
-                durable,
-                form,
-                native,
-                None,
-                None,
-                None,
-                None,
-                publisher,
-            )
-            for body in bodies
-        ]
-
-    def hand_over_hot(self, message: Message, known: KnownTopic, packet_id: int, qos: int) -> None:
+    def publish_and_answer(
+        self, message: Message, known: KnownTopic, packet_id: int, qos: int
+    ) -> None:
         """A QoS 1 or 2 message that may have to wait for a commit."""
         inbound = self.inbound
         records = self.session.note(False, packet_id, 1) if qos == 2 else ()
-        outcome = self.hand_over_message(message, known.route, inbound, inbound.next_token, records)
+        outcome = self.publish_to(message, known.route, inbound, inbound.next_token, records)
         if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             inbound.expect(qos, packet_id)
         elif outcome is Published.REFUSED:
@@ -426,9 +284,9 @@ class Publishing:
             publisher=self.client_id,
         )
         if packet_id:
-            self.hand_over_hot(message, known, packet_id, 1)
+            self.publish_and_answer(message, known, packet_id, 1)
         else:
-            self.vhost.hand_over(message, known.route, None, 0, ())
+            self.vhost.publish_to(message, known.route, None, 0, ())
 
     def acknowledge(self, frames: list[bytes]) -> None:
         """What the hot path answers at once. Empties the list."""

@@ -255,7 +255,7 @@ class Outbox:
         if full_ones:
             self._counters.outbox_deferred += 1
         records = (OutboxRecord(outbox_id, full_ones), *more)
-        result = vhost.hand_over(message, open_ones, self, outbox_id, records)
+        result = vhost.publish_to(message, open_ones, self, outbox_id, records)
         if result is Published.REFUSED:
             # one in memory, which is no place to wait for, or one that dead-letters what it refuses
             log.warning("outbox row %d: a queue that does not make it wait is full", outbox_id)

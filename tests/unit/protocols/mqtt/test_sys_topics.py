@@ -71,7 +71,7 @@ async def test_its_values_are_in_the_listeners_own_virtual_host(vhost: str, hear
     session: Any = SimpleNamespace(
         vhost=SimpleNamespace(
             name=vhost,
-            hand_over=lambda message, *_: sent.append(message.topic),
+            publish_to=lambda message, *_: sent.append(message.topic),
             writer=SimpleNamespace(is_congested=False),
         ),
         live=queue,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from queue_core.commit.queue_log import Log
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import Message
+from queue_core.message.run import MessageRun
 from queue_core.outcomes import Published
 from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.spec import QueueSpec
@@ -52,7 +53,8 @@ def test_a_run_into_a_stream_is_one_unit_with_a_token_for_each_message() -> None
     world = World()
     stream, submitted = stream_of(world), len(world.writer.units)
     route: Route[Queue] = (Match(stream, ()),)
-    assert world.vhost.hand_over_run(messages(4), route, None, 7) is Published.PENDING
+    run = MessageRun(messages(4))
+    assert world.vhost.publish_run(run, None, 7, route) is Published.PENDING
     (unit,) = world.writer.units[submitted:]
     assert list(unit.tokens) == [7, 8, 9, 10]
     assert [entry.message.body for _, entry in unit.appends] == [b"0", b"1", b"2", b"3"]

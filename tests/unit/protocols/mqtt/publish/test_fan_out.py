@@ -113,8 +113,8 @@ async def test_publishers_take_turns_slice_by_slice() -> None:
     few = many[:1]
     first, second = workers.lane(stage.vhost, "first"), workers.lane(stage.vhost, "second")
     for _ in range(10):
-        first.hand_over(Message(b"", topic=TOPIC), tuple(many), None, 0, ())
-    second.hand_over(Message(b"", topic=TOPIC), tuple(Match(*each) for each in few), None, 0, ())
+        first.publish_to(Message(b"", topic=TOPIC), tuple(many), None, 0, ())
+    second.publish_to(Message(b"", topic=TOPIC), tuple(Match(*each) for each in few), None, 0, ())
     await turns(6)
     assert not second.is_busy
     assert first.is_busy
@@ -137,7 +137,7 @@ async def test_what_was_answered_is_not_lost_to_a_subscriber_without_room(
     route = stage.vhost.router.route_topic(TOPIC)
     for lane in lanes:
         for number in range(4):
-            lane.hand_over(Message(b"%d" % number, topic=TOPIC), tuple(route), None, 0, ())
+            lane.publish_to(Message(b"%d" % number, topic=TOPIC), tuple(route), None, 0, ())
     await turns(50)
     assert 2 <= slow.counts().ready <= 5
     assert stage.vhost.context.counters.refused_full == 0
@@ -162,7 +162,7 @@ async def test_workers_stop_while_a_lane_waits_for_a_subscriber() -> None:
     lane = workers.lane(stage.vhost, "publisher")
     route = stage.vhost.router.route_topic(TOPIC)
     for _ in range(2):
-        lane.hand_over(Message(b"", topic=TOPIC), tuple(route), None, 0, ())
+        lane.publish_to(Message(b"", topic=TOPIC), tuple(route), None, 0, ())
         await turns(5)
     assert lane.held_by == [slow]
     await workers.stop()

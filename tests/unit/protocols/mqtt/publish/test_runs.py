@@ -204,7 +204,7 @@ def test_a_run_ends_where_the_chunk_is_cut(version: Version) -> None:
     raw = b"".join(frames)
     ends = [len(b"".join(frames[:i])) for i in range(1, 10)]
     for cut in range(ends[0], len(raw) + 1):
-        run = find_run(
+        run_end, run_marks, run_ends = find_run(
             raw[:cut],
             0,
             2,
@@ -214,9 +214,9 @@ def test_a_run_ends_where_the_chunk_is_cut(version: Version) -> None:
             limit=LIMIT,
             properties=b"\0" if version is Version.V5 else b"",
         )
-        assert run.end == max(end for end in ends if end <= cut)
-        assert run.ends == ends[: ends.index(run.end) + 1]
-        assert len(run.marks) == len(run.ends)
+        assert run_end == max(end for end in ends if end <= cut)
+        assert run_ends == ends[: ends.index(run_end) + 1]
+        assert len(run_marks) == len(run_ends)
 
 
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])
