@@ -19,7 +19,7 @@ from protocols.mqtt.conversion.properties import (
     read_facts,
 )
 from protocols.mqtt.opening.login import ByMethod, ByPassword, LoginRefused, place_of
-from protocols.mqtt.publish.publishing import RESERVED
+from protocols.mqtt.publish.publishing import RESERVED_PREFIXES
 from protocols.mqtt.terms import NEVER_EXPIRES, Agreement, lifetime_of
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Version, Will
@@ -148,7 +148,7 @@ def _check_will(context: Context, identity: Identity, vhost: Vhost, will: Will |
     if will.retain and not context.settings.retained_messages:  # [MQTT-3.2.2-13]
         raise Refused(ReasonCode.RETAIN_NOT_SUPPORTED, "nothing is retained here, wills neither")
     levels_of(will.topic)
-    if will.topic.startswith((*RESERVED, "$queue/")):
+    if will.topic.startswith((*RESERVED_PREFIXES, "$queue/")):
         raise AccessRefused(f"a will cannot go to '{will.topic}'")
     check_response_topic(will.properties.response_topic)
     if will.properties.payload_format == 1 and not is_text(will.payload):

@@ -2,10 +2,11 @@
 
 Each publisher has a lane, in which its messages wait in order; workers go round the lanes and hand
 over a bounded slice of deliveries at a time, so that everybody else gets their turn in between.
-With `broker.async_fan_out` all that ends in memory goes this way, and the publisher is answered
-before it begins; without, only what goes to very many subscribers does, and the publisher waits for
-its end. Durable queues are given their message at once in either mode. A subscriber's queue that
-holds its publishers holds a lane as well: what was answered already waits there, and is not lost.
+With `broker.async_fan_out` all messages for queues in memory go this way, and the publisher is
+answered before it begins; without, only messages to very many subscribers do, and the publisher
+waits for its end. Durable queues are given their message at once in either mode. A subscriber's
+queue that holds its publishers holds a lane as well: messages that were answered already wait
+there, and are not lost.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_MESSAGES: Final = 10_000  # that wait in one lane
-MOST_DELIVERIES: Final = 2_000_000  # that they come to: a few seconds of work
-MOST_BYTES: Final = 8 * 1024 * 1024  # of messages in one lane
-MOST_BYTES_IN_ALL: Final = 64 * 1024 * 1024  # that wait in all lanes of a worker
-SLICE: Final = 64  # subscribers, before others get their turn: some 0.5 ms with their writes
+# A lane that has so much makes its publisher wait; so many deliveries are a few seconds of work.
+MOST_MESSAGES: Final = 10_000
+MOST_DELIVERIES: Final = 2_000_000
+MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_WORKER_BYTES: Final = 64 * 1024 * 1024  # in all lanes of a worker
+SLICE_SUBSCRIBERS: Final = 64  # before others get their turn: some 0.5 ms with their writes
 # Messages to one subscriber that take as long as its write: handed over one by one, or copied in a
 # run with identifiers of its own (QoS 1), or without.
-AS_LONG: Final = (6, 20, 64)
-MERGED: Final = 64  # messages that one subscriber gets in a row
-WIDE: Final = 1000  # live subscribers of one message, above which nobody hands over in one go
+MESSAGES_A_WRITE: Final = (6, 20, 64)
+MERGED_MESSAGES: Final = 64  # one subscriber gets in a row
+WIDE_SUBSCRIBERS: Final = 1000  # a message to more of them is handed over in slices
 
 
 class Progress(Enum):
-    """How far a job came."""
+    """The part of its subscribers that a job has reached."""
 
     SOME = auto()  # there are more subscribers
     HELD = auto()  # all but some, who have no room
@@ -70,18 +72,18 @@ class Job:
         self.run = run
         self.size = size
         self.done = 0
-        self._left: list[Match[Queue]] = []  # passed over: their queues hold their publishers
+        self._left: list[Match[Queue]] = []  # passed over, as they hold their publishers
 
     def count(self) -> int:
         return len(self.messages) if self.run is None else len(self.run)
 
     def hand_over_some(self) -> Progress:
-        """A slice of the route gets all messages; whoever has no room is passed over."""
+        """Gives all messages to a slice of the route; queues that have no room are passed over."""
         if self.run is None:
-            weight = 1 + len(self.messages) / AS_LONG[0]
+            weight = 1 + len(self.messages) / MESSAGES_A_WRITE[0]
         else:
-            weight = 1 + len(self.run) / AS_LONG[1 if self.run.is_durable else 2]
-        until = self.done + max(1, int(SLICE / weight))
+            weight = 1 + len(self.run) / MESSAGES_A_WRITE[1 if self.run.is_durable else 2]
+        until = self.done + max(1, int(SLICE_SUBSCRIBERS / weight))
         for match in self.route[self.done : until]:
             if not match.queue.is_deleted and not self._give(*match):
                 self._left.append(match)
@@ -94,14 +96,15 @@ class Job:
         return Progress.HELD
 
     def _give(self, queue: Queue, options: tuple[object, ...]) -> bool:
-        """False: it is full, and its publishers wait for it."""
+        """Gives all messages to one queue. False: the queue is full, and its publishers wait for
+        it."""
         messages, run = self.messages, self.run
         if run is not None:
             if take_encoded(queue, options, run):
                 return True
             messages = run.messages()
         if queue.is_held():
-            return False  # what was answered already is not dropped
+            return False  # a message that was answered already is not dropped
         appends: Appends = []
         for message in messages:
             queue.take(message, options, appends)  # in memory: appends nothing
@@ -109,8 +112,8 @@ class Job:
 
 
 class Lane:
-    """What one publisher's subscribers in memory have still to get, in order. Bounded: a publisher
-    whose lane is full is not read until there is room."""
+    """The messages of one publisher that its subscribers in memory have still to get, in order.
+    Bounded: a publisher whose lane is full is not read until there is room."""
 
     __slots__ = (
         "_has_room",
@@ -166,8 +169,8 @@ class Lane:
         self._put(Job(route, [], len(run.octets), run))
 
     def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:
-        """The part of a route that ends in memory, and the rest. The same route comes again and
-        again, and may be long."""
+        """Splits a route into the part that ends in memory, and the rest. The same route comes
+        again and again, and may be long."""
         if route is not self._split_of:
             self._split_of = route
             self._split_route = (
@@ -183,7 +186,7 @@ class Lane:
             and last.route is route
             and last.run is None
             and last.done == 0
-            and len(last.messages) < MERGED
+            and len(last.messages) < MERGED_MESSAGES
         ):
             size = message.size()
             last.messages.append(message)
@@ -207,7 +210,8 @@ class Lane:
     # --- what goes
 
     def hand_over_some(self) -> bool:
-        """True: there is more to do, and nothing to wait for."""
+        """Hands over a slice of the first job. True: there is more to do, and nothing to wait
+        for."""
         job = self._jobs[0]
         try:
             progress = job.hand_over_some()
@@ -234,14 +238,14 @@ class Lane:
 
     @property
     def must_wait(self) -> bool:
-        """Whether its publisher should not be read now."""
+        """Tells whether the lane's publisher should not be read now."""
         if not self.is_async:
             return bool(self._jobs)
         if self.count >= MOST_MESSAGES or self.bytes >= MOST_BYTES:
             return True
         if self.deliveries >= MOST_DELIVERIES:
             return True
-        return bool(self._jobs) and self._worker.bytes >= MOST_BYTES_IN_ALL
+        return bool(self._jobs) and self._worker.bytes >= MOST_WORKER_BYTES
 
     async def room(self) -> None:
         """Returns when the publisher may go on."""
@@ -252,7 +256,7 @@ class Lane:
 
 
 class Worker:
-    """Goes round the lanes that have something in them, a slice from each."""
+    """Goes round the lanes that have something in them, and hands over a slice of each."""
 
     def __init__(self) -> None:
         self._lanes: deque[Lane] = deque()
@@ -261,7 +265,7 @@ class Worker:
         self.bytes = 0
 
     def wait(self, lane: Lane) -> None:
-        """Lines it up again when those who hold it have room."""
+        """Lines a lane up again when the queues that hold it have room."""
         task = asyncio.get_running_loop().create_task(self._wait(lane))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
@@ -272,7 +276,7 @@ class Worker:
         self.line_up(lane)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Tasks that end now."""
+        """Cancels the waits, and returns their tasks, which end now."""
         for task in self._waiting:
             task.cancel()
         return list(self._waiting)
@@ -311,6 +315,6 @@ class FanOut:
         await asyncio.gather(*self._tasks, *waiting, return_exceptions=True)
 
     def lane(self, vhost: Vhost, publisher: str) -> Lane:
-        """A lane of its own for a publisher, at the same worker each time."""
+        """Makes a lane for a publisher, at the same worker each time."""
         worker = self._workers[hash(publisher) % len(self._workers)]
         return Lane(worker, vhost, self.is_async)

@@ -1,8 +1,8 @@
 """The short way for the packets that come by the hundred thousand, in place in the chunk.
 
-Takes acknowledgements without a reason, and PUBLISH without flags to topics that were published to
-before. It stops at the first packet that is anything else or in any way odd, and leaves that to the
-codec, which knows every rule; a test holds both to the same vectors.
+`take_hot` takes acknowledgements without a reason, and PUBLISH without flags to topics that were
+published to before. It stops at the first packet that is anything else or in any way odd, and
+leaves that to the codec, which knows every rule; a test holds both to the same vectors.
 
 From the chunk to the output of one subscriber, 100-byte payloads, both on the same busy machine:
 1.9 us a message at QoS 0 and 3.6 us at QoS 1, against 30 us and 39 us through codec and packets.
@@ -82,8 +82,8 @@ class PassingMessage(Message):
 def take_hot(
     publishing: Publishing, deliverer: Deliverer, data: bytes, position: int, limit: int
 ) -> int:
-    """Handles what it can, and says where it stopped. One loop without calls but those that do the
-    work: that is what makes it worth its length."""
+    """Handles the packets that it can, and returns where it stopped. One loop without calls but
+    those that do the work: that is what makes it worth its length."""
     size = len(data)
     topics = publishing.topics
     publish_to = publishing.publish_to
@@ -274,8 +274,9 @@ def take_hot(
 
 
 def take_pubacks(data: bytes, position: int, in_flight: dict[int, Flight]) -> int:
-    """Acknowledgements without a reason, as many as come in a row; where it stopped. Measured in
-    rows of 256, of a queue's messages: 0.4 us each, against 0.75 one by one."""
+    """Takes acknowledgements without a reason, as many as come in a row, and returns where it
+    stopped. Measured in rows of 256, of a queue's messages: 0.4 us each, against 0.75 one by
+    one."""
     whole = min(len(data) - position, MOST_ACKS * ACK.size) // ACK.size * ACK.size
     for head, packet_id in ACK.iter_unpack(data[position : position + whole]):
         flight = in_flight.get(packet_id)
@@ -292,8 +293,8 @@ def take_pubacks(data: bytes, position: int, in_flight: dict[int, Flight]) -> in
 def _step_2(
     head: int, octets: bytes, publishing: Publishing, in_flight: dict[int, Flight]
 ) -> bytes | None:
-    """A step of a QoS 2 exchange after its PUBLISH, and what is answered at once; None: it is out
-    of place, and the codec's to judge."""
+    """Takes a step of a QoS 2 exchange after its PUBLISH, and returns what is answered at once;
+    None: the packet is out of place, and the codec's to judge."""
     packet_id = octets[0] << 8 | octets[1]
     if head == PUBREL:
         return publishing.release_hot(packet_id, octets)

@@ -28,7 +28,7 @@ OVERTAKING: Final = frozenset(
 
 
 class HeldInput:
-    """Bytes of one connection that came, or were left, while it is held."""
+    """The bytes of one connection that came, or were left, while it is held."""
 
     __slots__ = ("_at", "_data", "_kept", "_kept_from", "packets", "size")
 

@@ -1,7 +1,7 @@
 """Messages from the client: checked, turned into the core's, published, and answered.
 
-Nothing is acknowledged here before the core says that it is safe. What a publish to a queue topic
-means is told in `queue_topics`.
+Nothing is acknowledged here before the core says that it is safe. `queue_topics` tells what a
+publish to a queue topic means, `run_publishing` how messages that came in a row are published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocols.mqtt.conversion.properties import (
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.publish.acknowledgements import PUBCOMP_HEAD, Inbound, Received
 from protocols.mqtt.publish.aliases import IncomingAliases
-from protocols.mqtt.publish.fan_out import WIDE, Lane
+from protocols.mqtt.publish.fan_out import WIDE_SUBSCRIBERS, Lane
 from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.wire.packets import Publish, PubRel
@@ -43,11 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_LOOKED_AT: Final = 32
-MOST_OF_A_TOPIC: Final = 80  # characters of it in the log
-NOTHING: Final = b"\0"  # the length of no properties
-PUBACK: Final = b"\x40\x02"  # and the packet identifier
-RESERVED: Final = ("$SYS/", "$share/", "$session/", "$live/")
+MOST_LOOKED_AT_QUEUES: Final = 32  # in the search for a subscriber that is behind
+LOGGED_TOPIC_CHARACTERS: Final = 80
+RESERVED_PREFIXES: Final = ("$SYS/", "$share/", "$session/", "$live/")
 
 
 class Publishing:
@@ -98,8 +96,10 @@ class Publishing:
         self.inbound = inbound
         self._queue_topics = queue_topics
         self._fan_out = context.fan_out
-        self.lane: Lane | None = None  # of messages that are handed over later; most need none
-        self.is_async = context.fan_out.is_async  # answered before its fan-out begins
+        self.lane: Lane | None = None  # for messages handed over later; most need none
+        self.is_async = (
+            context.fan_out.is_async
+        )  # publishes are answered before their fan-out begins
         self.publish_to = session.vhost.publish_to
         if self.is_async:
             self.publish_to = self.wide_lane().publish_to
@@ -108,7 +108,7 @@ class Publishing:
         self._counters = terms.counters
         self._clock = terms.clock
         self._aliases = IncomingAliases(terms.settings.topic_alias_maximum)
-        # an idle client has 12 KiB: what only stored sessions need, only they have
+        # An idle client has 12 KiB: parts that only stored sessions need, only they have.
         self._releases = _Releases(inbound) if session.is_persistent else None
         self._has_complained = False
         self._last: KnownTopic | None = None
@@ -119,8 +119,9 @@ class Publishing:
         self.topics: dict[bytes, KnownTopic] = {}
 
     def begin_chunk(self) -> None:
-        """Forgets what held for the last chunk: rights that were revoked since."""
-        self.pressed.clear()  # by others, before this turn
+        """Forgets rights that were revoked since the last chunk, and queues that others found
+        full."""
+        self.pressed.clear()  # others found these full, before this turn
         if self.lane is not None and self.lane.held_by:
             self.pressed += self.lane.held_by
         if self._revision != self._auth.revision:
@@ -204,9 +205,10 @@ class Publishing:
     def publish_packet(
         self, packet: Publish, message: Message, route: Route[Queue], records: tuple[Record, ...]
     ) -> None:
-        """To all queues of the route, and answered when that is safe."""
+        """Publishes a message to all queues of the route, and answers when that is safe. Raises
+        CoreError."""
         publish_to = self.publish_to
-        if len(route) > WIDE:
+        if len(route) > WIDE_SUBSCRIBERS:
             publish_to = self.wide_lane().publish_to
         qos, packet_id = packet.qos, packet.packet_id
         if qos == 0:
@@ -231,7 +233,7 @@ class Publishing:
     # --- for the hot path
 
     def wide_lane(self) -> Lane:
-        """The way of what is handed over in slices."""
+        """Returns the lane of messages that are handed over in slices."""
         if self.lane is None:
             self.lane = self._fan_out.lane(self.vhost, self.client_id)
         return self.lane
@@ -239,7 +241,7 @@ class Publishing:
     def publish_and_answer(
         self, message: Message, known: KnownTopic, packet_id: int, qos: int
     ) -> None:
-        """A QoS 1 or 2 message that may have to wait for a commit."""
+        """Publishes a QoS 1 or 2 message, and answers at once or after its commit."""
         inbound = self.inbound
         records = self.session.note(False, packet_id, 1) if qos == 2 else ()
         outcome = self.publish_to(message, known.route, inbound, inbound.next_token, records)
@@ -255,12 +257,12 @@ class Publishing:
             inbound.answer(qos, packet_id, ReasonCode.NO_MATCHING_SUBSCRIBERS)
 
     def refuse_full(self, known: KnownTopic, packet_id: int, qos: int) -> None:
-        """A queue that it goes to has no room."""
+        """Refuses a message as a queue on its route has no room."""
         self.refuse(Publish(known.name, qos=qos, packet_id=packet_id), known.name, full())
 
     def release_hot(self, packet_id: int, octets: bytes) -> bytes | None:
-        """PUBREL of a message that was received: what is answered now; None: it is none of
-        those."""
+        """Takes the PUBREL of a message that was received, and returns what is answered now; None:
+        it belongs to no such message."""
         opened = self.inbound.open
         if opened.get(packet_id) is not Received.RECEIVED:
             return None
@@ -273,7 +275,7 @@ class Publishing:
         return PUBCOMP_HEAD + octets
 
     def enqueue(self, known: KnownTopic, body: bytes, packet_id: int, native: bytes) -> None:
-        """Into the queue that a queue topic names."""
+        """Publishes into the queue that a queue topic names. Hot."""
         message = Message(
             body,
             "",
@@ -289,7 +291,7 @@ class Publishing:
             self.vhost.publish_to(message, known.route, None, 0, ())
 
     def acknowledge(self, frames: list[bytes]) -> None:
-        """What the hot path answers at once. Empties the list."""
+        """Sends the answers that the hot path gives at once, and empties the list."""
         self._put(b"".join(frames))
         frames.clear()
 
@@ -298,12 +300,12 @@ class Publishing:
         self._last = last
 
     def laggard(self) -> Deliverer | None:
-        """A subscriber of what was published last that is behind. Looks at a few of them: it is
-        asked once a chunk."""
+        """Finds a subscriber of the last published message that is behind. Asked once a chunk, it
+        looks at a few of them."""
         last, self._last = self._last, None
         if last is None:
             return None
-        for queue, _ in last.route[:MOST_LOOKED_AT]:
+        for queue, _ in last.route[:MOST_LOOKED_AT_QUEUES]:
             consumer = queue.first_consumer() if queue.is_ephemeral else None
             if consumer is not None:
                 sink = consumer.sink
@@ -312,7 +314,8 @@ class Publishing:
         return None
 
     def forget(self, packet_id: int) -> None:
-        """A QoS 2 identifier was written down with a message that was refused after all."""
+        """Frees a QoS 2 identifier that was written down with a message that was refused after
+        all."""
         records = self.session.note(False, packet_id, 0)
         if records:
             self.vhost.settle((), ACCEPTED, records=records)
@@ -320,16 +323,17 @@ class Publishing:
     # --- who may publish where
 
     def check_allowed(self, topic: str) -> None:
-        """Raises AccessRefused."""
-        if topic.startswith(RESERVED):
+        """Checks that the client may publish to the topic. Raises AccessRefused and
+        InvalidTopic."""
+        if topic.startswith(RESERVED_PREFIXES):
             raise AccessRefused(f"topics under {topic.partition('/')[0]} are the gateway's own")
         levels_of(topic, self._settings.max_topic_levels)
         resource = Resource("topic", self.vhost.name, TOPIC_EXCHANGE, dotted(topic))
         self._auth.require(self._identity, Action.WRITE, resource)
 
     def remember(self, known: KnownTopic) -> None:
-        """The next publish to this topic takes the hot path. A long one does not: a thousand of
-        64 KiB would be more than a connection may hold."""
+        """Lets the next publish to this topic take the hot path. A long topic is not remembered: a
+        thousand of 64 KiB would be more than a connection may hold."""
         if len(known.name) > MAX_KEPT_KEY:
             return
         if len(self.topics) >= self._settings.max_topics_remembered:
@@ -338,19 +342,19 @@ class Publishing:
 
     @property
     def must_wait(self) -> bool:
-        """Whether its fan-out has more to do than it should be given."""
+        """Tells whether the fan-out has more to do for this publisher than it should be given."""
         return self.lane is not None and self.lane.must_wait
 
     def refuse(self, packet: Publish, topic: str, error: CoreError) -> None:
-        """In the words of the version. 3.x has none for QoS 1 and 2 but to end the connection
-        [MQTT-3.3.5-2]; QoS 0 asks for no answer."""
+        """Refuses a publish in the words of the version. 3.x has none for QoS 1 and 2 but to end
+        the connection [MQTT-3.3.5-2]; QoS 0 asks for no answer."""
         self._counters.refused_publishes += 1
         if not self._has_complained:
             self._has_complained = True
             log.warning(
                 "publish of '%s' to '%s' refused (more are counted only): %s",
                 self.client_id,
-                topic[:MOST_OF_A_TOPIC],
+                topic[:LOGGED_TOPIC_CHARACTERS],
                 error,
             )
         if packet.qos == 0:
@@ -366,8 +370,8 @@ class Publishing:
     # --- PUBREL
 
     def on_release(self, packet: PubRel) -> None:
-        """The end of a QoS 2 message: PUBCOMP leaves when its identifier is free in the store,
-        where a session keeps it."""
+        """Ends a QoS 2 message: PUBCOMP leaves when its identifier is free in the store, where a
+        session keeps it."""
         if not self.inbound.release(packet.packet_id):
             return
         if self._releases is not None:
@@ -377,7 +381,7 @@ class Publishing:
             self.inbound.complete(packet.packet_id)
 
     def end_of_chunk(self) -> None:
-        """Everything of a chunk was looked at: what ended in it is written down together."""
+        """Writes down together all QoS 2 messages that ended in the chunk."""
         if self._releases is not None:
             self._releases.commit(self.session)
 
@@ -387,12 +391,12 @@ def full() -> QueueFull:
 
 
 class PayloadInvalid(InvalidArgument):
-    """The payload is not what its format indicator says."""
+    """The payload is not the text that its format indicator promises."""
 
 
 class _Releases:
-    """Ends of QoS 2 messages of a session that is stored: PUBCOMP leaves when their identifiers are
-    free in the store, too. All that one chunk brought are one commit."""
+    """Ends QoS 2 messages of a session that is stored: PUBCOMP leaves when their identifiers are
+    free in the store, too. All ends that one chunk brought are one commit."""
 
     __slots__ = ("_committing", "_inbound", "_released", "_token")
 

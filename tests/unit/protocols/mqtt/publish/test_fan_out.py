@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from protocols.mqtt.publish import fan_out
-from protocols.mqtt.publish.fan_out import SLICE, WIDE, FanOut
+from protocols.mqtt.publish.fan_out import SLICE_SUBSCRIBERS, WIDE_SUBSCRIBERS, FanOut
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Publish, Version
 from queue_core.message.message import Message
@@ -40,30 +40,30 @@ def served(stage: Stage) -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 200])
 def test_one_turn_serves_a_bounded_slice_of_the_subscribers(count: int) -> None:
-    stage = with_subscribers(3 * SLICE)
+    stage = with_subscribers(3 * SLICE_SUBSCRIBERS)
     stage.take(published(count))
     lane = stage.publishing.wide_lane()
     lane.hand_over_some()
-    assert 0 < served(stage) <= SLICE
+    assert 0 < served(stage) <= SLICE_SUBSCRIBERS
     while lane.hand_over_some():
         pass
-    assert served(stage) == 3 * SLICE
+    assert served(stage) == 3 * SLICE_SUBSCRIBERS
 
 
 def test_a_message_to_very_many_is_handed_over_in_slices_in_the_synchronous_mode_too() -> None:
-    stage = with_subscribers(WIDE + 1, is_async=False)
+    stage = with_subscribers(WIDE_SUBSCRIBERS + 1, is_async=False)
     stage.take(published(2, qos=1))
     lane = stage.publishing.wide_lane()
     assert served(stage) == 0
     assert stage.publishing.must_wait  # until everybody has it
     while lane.hand_over_some():
         pass
-    assert served(stage) == WIDE + 1
+    assert served(stage) == WIDE_SUBSCRIBERS + 1
     assert not stage.publishing.must_wait
 
 
 def test_what_goes_to_few_does_not_overtake_what_goes_to_very_many() -> None:
-    stage = with_subscribers(WIDE + 1, is_async=False)
+    stage = with_subscribers(WIDE_SUBSCRIBERS + 1, is_async=False)
     stage.take(published(1))
     few = encode(Publish(TOPICS[1], b"few"), Version.V5)
     for queue in list(stage.vhost.queues.values())[1:]:
@@ -106,7 +106,7 @@ async def test_a_publisher_waits_when_its_lane_is_full_and_goes_on_when_it_is_no
 
 
 async def test_publishers_take_turns_slice_by_slice() -> None:
-    stage = with_subscribers(4 * SLICE)
+    stage = with_subscribers(4 * SLICE_SUBSCRIBERS)
     workers = FanOut(1, is_async=True)
     workers.start()
     many = stage.vhost.router.route_topic(TOPIC)
