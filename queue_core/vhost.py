@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from queue_core.commit.unit import Publisher, Record, Unit
 from queue_core.delivery.consumer import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
 from queue_core.delivery.cursor import settle
+from queue_core.delivery.single_get import SingleGet
 from queue_core.errors import (
     CoreError,
     NameReserved,
@@ -34,7 +35,7 @@ from queue_core.errors import (
 from queue_core.exchange_memories import Memories, replay
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
-from queue_core.outcomes import ACCEPTED, RELEASED, Published, Verdict
+from queue_core.outcomes import ACCEPTED, Published, Verdict
 from queue_core.queues.context import QueueContext
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.queue import Appends, Queue, is_bound
@@ -521,7 +522,7 @@ class Vhost:
         """One message, if one is ready."""
         queue = self.queue(name, owner)
         queue.touch()
-        getter = _Getter()
+        getter = SingleGet()
         spec = ConsumerSpec(
             credit=1,
             replenish=False,
@@ -576,31 +577,6 @@ class Vhost:
 
     def _later(self, work: Coroutine[Any, Any, object]) -> None:
         self._keeper.later(work)
-
-
-class _Getter:
-    """The sink of a single get."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-
-    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        if self.answer.done():  # whoever asked has gone meanwhile
-            settle(deliveries, RELEASED)
-        else:
-            self.answer.set_result(deliveries[0])
-
-    def deliver_direct(self, consumer: Consumer, message: Message, options: object) -> None:
-        entry = Entry(message, options)
-        self.answer.set_result(Delivery(entry, message, entry.offset, consumer))
-
-    def on_drained(self) -> None:
-        if not self.answer.done():
-            self.answer.set_result(None)
-
-    def on_cancel(self, consumer: Consumer, reason: CoreError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(reason)
 
 
 def _headers_of(message: Message) -> Callable[[], Mapping[str, object]]:
