@@ -164,7 +164,7 @@ class Machine:
         while found.position < last and effort.spent <= tired_at:
             if client is not None and self.state is State.OPEN:
                 client.take_hot(last, tired_at)
-                if effort.spent > tired_at:
+                if found.position >= last or effort.spent > tired_at:
                     return None
             position = found.position
             command = self._step()
