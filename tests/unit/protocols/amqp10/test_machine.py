@@ -175,18 +175,50 @@ async def test_a_link_that_is_gone_hears_nothing_of_its_commits(talk: Conversati
     assert talk.heard() == []
 
 
-async def test_what_a_lost_connection_had_comes_back_counted(talk: Conversation) -> None:
+async def consume_one(talk: Conversation) -> None:
+    """Lets the client have a message that it has not settled."""
     await talk.attach("queue://q", 0, is_receiver=False)
     await talk.attach("queue://q", 1, is_receiver=True)
     await talk.say(transfer(0, 0, DATA), flow(1, 1))
     talk.services.writer.commit()
     talk.heard()
-    await talk.machine.lost()
-    other = Conversation(talk.services)
+
+
+async def header_of_next(services: FakeServices) -> bytes:
+    """Gives the header of the message that came back, as another client gets it."""
+    other = Conversation(services)
     await other.begin()
     await other.attach("queue://q", 0, is_receiver=True)
     ((_, _, payload),) = [one for one in await other.say(flow(0, 1)) if one[0] == TRANSFER]
-    assert payload.startswith(b"\x00\x53\x70\xc0\x07\x05\x42\x40\x40\x42\x52\x01")
+    return payload.removesuffix(DATA)
+
+
+COUNTED = b"\x00\x53\x70\xc0\x07\x05\x42\x40\x40\x42\x52\x01"  # a delivery-count of 1
+
+
+async def test_what_a_lost_connection_had_comes_back_counted(talk: Conversation) -> None:
+    await consume_one(talk)
+    await talk.machine.lost()
+    assert (await header_of_next(talk.services)).startswith(COUNTED)
+
+
+async def test_what_a_silent_client_had_comes_back_counted(talk: Conversation) -> None:
+    """A client that says nothing for longer than it may is as good as lost."""
+    await consume_one(talk)
+    talk.machine.tick(1, 60_000)
+    talk.machine.tick(60_002, 60_000)
+    assert of(talk.heard(), CLOSE)
+    assert talk.machine.is_over
+    await talk.machine.lost()
+    assert (await header_of_next(talk.services)).startswith(COUNTED)
+
+
+async def test_what_a_client_had_that_closed_comes_back_as_it_was(talk: Conversation) -> None:
+    """Whether the client still heard our answer does not matter."""
+    await consume_one(talk)
+    talk.machine.receive(frame(0, CLOSE, []))
+    await talk.machine.lost()
+    assert not (await header_of_next(talk.services)).startswith(COUNTED)
 
 
 @pytest.mark.parametrize(
