@@ -32,9 +32,11 @@ from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.routing.route import Match
 
 if TYPE_CHECKING:
+    from queue_core.commit.ports import Writer
+    from queue_core.queues.context import QueueContext
     from queue_core.queues.ports import StoredQueues
     from queue_core.routing.route import Route
-    from queue_core.vhost import Vhost
+    from queue_core.routing.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,12 @@ PAGE_ENTRIES: Final = 10_000  # of a memory that are read back at once
 class Memories:
     """The memories of one virtual host's exchanges, from making to end."""
 
-    def __init__(self, vhost: Vhost, stored: StoredQueues) -> None:
-        self._vhost = vhost
+    def __init__(
+        self, router: Router[Queue], context: QueueContext, writer: Writer, stored: StoredQueues
+    ) -> None:
+        self._router = router
+        self._context = context
+        self._writer = writer
         self._stored = stored
 
     async def make(self, spec: ExchangeSpec) -> ExchangeMemory | None:
@@ -56,15 +62,15 @@ class Memories:
         if memory is None:
             return None
         if memory.kind is QueueKind.EPHEMERAL:
-            return live_memory(spec, memory, self._vhost)
+            return live_memory(spec, memory, self._context)
         require_short_name(memory.name)
-        made = await self._stored.create(self._vhost, memory, None)
+        made = await self._stored.create(self._context, memory, None)
         assert isinstance(made, StoredMemory)
         return made
 
     def attach(self, name: str, memory: ExchangeMemory) -> None:
         """Makes the exchange remember from now on."""
-        memory.attach(self._vhost.router.remember_by(name, memory))
+        memory.attach(self._router.remember_by(name, memory))
 
     async def end(self, memory: Queue | None) -> None:
         """Ends a memory whose exchange is gone; None: that one had none."""
@@ -77,7 +83,7 @@ class Memories:
 
     async def end_all(self) -> None:
         """Ends all memories: the virtual host is gone."""
-        router = self._vhost.router
+        router = self._router
         for spec in router.exchanges():
             await self.end(router.exchange(spec.name).memory)
 
@@ -85,7 +91,7 @@ class Memories:
         """Gives each exchange, after a start, the memory that it had. A memory without its
         exchange, or an exchange without its memory, was left by a crash between the two writes."""
         by_name = {memory.name: memory for memory in found}
-        for spec in self._vhost.router.exchanges():
+        for spec in self._router.exchanges():
             wanted = memory_spec(spec)
             if wanted is None:
                 continue
@@ -104,6 +110,35 @@ class Memories:
         while entries := await self._stored.browse(memory, start, PAGE_ENTRIES):
             memory.recall(entries)
             start = entries[-1].offset + 1
+
+    def replay(self, source: str, destination: Queue | ExchangeRef) -> Waiter | None:
+        """Gives the messages that an exchange remembers to a destination that was just bound to it,
+        in order, before any that come later. The waiter waits for their commit; None: there is
+        nothing to commit."""
+        memory = self._router.exchange(source).memory
+        if memory is None:
+            return None
+        appends: Appends = []
+        for message in memory.replay(self._context.clock()):
+            for queue, options in self._way(message, destination):
+                if queue is not memory:
+                    queue.take(message, options, appends, stays=True)
+        if not appends:
+            return None
+        waiter = Waiter()
+        self._writer.submit(Unit(appends, waiter))
+        return waiter
+
+    def _way(self, message: Message, destination: Queue | ExchangeRef) -> Route[Queue]:
+        if not isinstance(destination, ExchangeRef):
+            return (Match(destination, ()),)
+        return self._router.route_keys(
+            destination.name,
+            (message.routing_key, *message.copies),
+            message.properties.header_map,
+            message.deciding_property,
+            inside=True,
+        )
 
 
 def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
@@ -124,38 +159,7 @@ def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
             return None
 
 
-def live_memory(spec: ExchangeSpec, memory: QueueSpec, vhost: Vhost) -> ExchangeMemory:
-    context = vhost.context
+def live_memory(spec: ExchangeSpec, memory: QueueSpec, context: QueueContext) -> ExchangeMemory:
     if spec.routes_as is ExchangeKind.RECENT_HISTORY:
         return LiveHistory(memory, context)
     return LiveSeen(memory, context, cache_ttl(spec.name, spec.arguments))
-
-
-def replay(vhost: Vhost, source: str, destination: Queue | ExchangeRef) -> Waiter | None:
-    """Gives what an exchange remembers to what has just been bound to it, in order, before anything
-    that comes later; who waits for it to be committed. None: there is nothing."""
-    memory = vhost.router.exchange(source).memory
-    if memory is None:
-        return None
-    appends: Appends = []
-    for message in memory.replay(vhost.context.clock()):
-        for queue, options in _way(vhost, message, destination):
-            if queue is not memory:
-                queue.take(message, options, appends, stays=True)
-    if not appends:
-        return None
-    waiter = Waiter()
-    vhost.writer.submit(Unit(appends, waiter))
-    return waiter
-
-
-def _way(vhost: Vhost, message: Message, destination: Queue | ExchangeRef) -> Route[Queue]:
-    if not isinstance(destination, ExchangeRef):
-        return (Match(destination, ()),)
-    return vhost.router.route_keys(
-        destination.name,
-        (message.routing_key, *message.copies),
-        message.properties.header_map,
-        message.deciding_property,
-        inside=True,
-    )

@@ -268,7 +268,7 @@ class Manager:
             else:
                 vhost.add_queue(queue)
         for vhost in self.vhosts.values():
-            await vhost.memories.restore(memories.get(vhost.name, []))
+            await vhost.topology.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()
         for binding in definitions.bindings:
             self._bind(binding)

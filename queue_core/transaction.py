@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -20,8 +20,11 @@ from queue_core.queues.queue import Appends, Queue, is_bound
 from queue_core.queues.repeated_publishes import forget_live
 
 if TYPE_CHECKING:
+    from queue_core.commit.ports import Writer
+    from queue_core.counters import Counters
+    from queue_core.queues.context import QueueContext
     from queue_core.routing.route import Route
-    from queue_core.vhost import Vhost
+    from queue_core.routing.router import Router
 
 Live = list[tuple[Queue, Message, tuple[object, ...]]]
 Settlements = list[tuple[list[Delivery], Verdict]]
@@ -45,8 +48,17 @@ class Publish:
 class Transaction:
     """Nothing of it is seen by anybody before `commit`, which is one PostgreSQL transaction."""
 
-    def __init__(self, vhost: Vhost) -> None:
-        self._vhost = vhost
+    def __init__(
+        self,
+        router: Router[Queue],
+        context: QueueContext,
+        writer: Writer,
+        queues: Mapping[str, Queue],
+    ) -> None:
+        self._router = router
+        self._context = context
+        self._writer = writer
+        self._queues = queues  # of the virtual host, by name
         self._publishes: list[Publish] = []
         self._settlements: Settlements = []
         self.entries = 0  # of queues, that the commit is to make
@@ -77,7 +89,7 @@ class Transaction:
         return Published.PENDING if is_routed else Published.REMEMBERED
 
     def _route(self, message: Message, extra_keys: Sequence[str]) -> Route[Queue]:
-        return self._vhost.router.route_keys(
+        return self._router.route_keys(
             message.exchange,
             (message.routing_key, *extra_keys),
             message.properties.header_map,
@@ -104,16 +116,16 @@ class Transaction:
         appends, live, stranded = self._appends(publishes)
         leaving = _leaving(settlements)
         for delivery, outcome in leaving.items():
-            queue = self._vhost.queues.get(delivery.queue_name)
+            queue = self._queues.get(delivery.queue_name)
             if outcome is Outcome.REJECTED and queue is not None:
-                dead_letters = self._vhost.context.dead_letters
+                dead_letters = self._context.dead_letters
                 appends += dead_letters.appends(queue, delivery.message, "rejected")
             delivery.consumer.cursor.detach(delivery)
         moves = [(delivery.consumer.cursor, delivery.entry) for delivery in leaving]
-        ending = _Ending(self._vhost, live, leaving, settlements)
+        ending = _Ending(self._context.counters, live, leaving, settlements)
         unit = Unit(appends, ending, 0, moves)
         unit.undo = lambda: _forget_all(publishes)
-        self._vhost.writer.submit(unit)
+        self._writer.submit(unit)
         await ending.done
         self.pressed = _full(publishes)
         return stranded
@@ -124,10 +136,10 @@ class Transaction:
         known: set[Original] = set()
         while not (repeated := self._originals(publishes)) <= known:
             known |= repeated
-            await self._vhost.writer.flushed()
+            await self._writer.flushed()
 
     def _originals(self, publishes: list[Publish]) -> set[Original]:
-        now = self._vhost.context.clock()
+        now = self._context.clock()
         return {
             (queue.window, id(publish.message), seen_at)
             for publish in publishes
@@ -145,7 +157,7 @@ class Transaction:
         live: Live = []
         stranded: list[Message] = []
         coming: dict[Queue, tuple[int, int]] = {}  # messages and bytes for each so far
-        counters = self._vhost.context.counters
+        counters = self._context.counters
         for publish in publishes:
             message, duplicates = publish.message, counters.duplicates
             publish.route = self._route_now(publish)
@@ -171,7 +183,7 @@ class Transaction:
 
     def _check_delays(self, publishes: list[Publish]) -> None:
         """Raises QueueFull where all of them together would be too many that wait."""
-        delays, coming = self._vhost.context.delays, 0
+        delays, coming = self._context.delays, 0
         for publish in publishes:
             if publish.message.not_before is not None:
                 coming += len(publish.route)
@@ -224,13 +236,13 @@ class _Ending(Waiter):
 
     def __init__(
         self,
-        vhost: Vhost,
+        counters: Counters,
         live: Live,
         leaving: dict[Delivery, Outcome],
         settlements: Settlements,
     ) -> None:
         super().__init__()
-        self._vhost = vhost
+        self._counters = counters
         self._live = live
         self._leaving = leaving
         self._settlements = settlements
@@ -238,7 +250,7 @@ class _Ending(Waiter):
     def on_committed(self, tokens: list[int]) -> None:
         outcomes = self._leaving.values()
         accepted = sum(outcome is Outcome.ACCEPTED for outcome in outcomes)
-        self._vhost.context.counters.settled += accepted
+        self._counters.settled += accepted
         for queue, message, options in self._live:
             if not queue.is_deleted:
                 queue.take(message, options, [])

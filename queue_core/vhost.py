@@ -11,10 +11,8 @@ Nothing here knows a protocol, a socket or SQL.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
@@ -32,7 +30,7 @@ from queue_core.errors import (
     QueueNotFound,
     ResourceLocked,
 )
-from queue_core.exchange_memories import Memories, replay
+from queue_core.exchange_memories import Memories
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
@@ -52,6 +50,7 @@ from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.routing.route import Route
 from queue_core.routing.router import WIDE_ROUTE, Router
+from queue_core.topology import Topology
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -88,11 +87,15 @@ class Vhost:
         self.writer = writer
         self._keeper = keeper
         self._stored = stored
-        self._binding_limits = binding_limits or BindingLimits()
-        self.memories = Memories(self, stored)
-        # Exchanges and bindings change one at a time, and each queue: what is written comes first.
-        self._changing = asyncio.Lock()
-        self._turns = Turns()
+        self._turns = Turns()  # a queue is declared, bound or deleted by one at a time
+        self.topology = Topology(
+            router,
+            context,
+            keeper,
+            Memories(router, context, writer, stored),
+            self._turns,
+            binding_limits or BindingLimits(),
+        )
 
     # --- publishing
 
@@ -250,7 +253,7 @@ class Vhost:
         self.context.inert_arguments.report(what, name, arguments)
 
     def transaction(self) -> Transaction:
-        return Transaction(self)
+        return Transaction(self.router, self.context, self.writer, self.queues)
 
     # --- queues
 
@@ -295,7 +298,7 @@ class Vhost:
                     self._owned.setdefault(id(owner), {})[queue.name] = queue
             else:
                 require_short_name(spec.name)
-                queue = await self._stored.create(self, spec, created_by)
+                queue = await self._stored.create(self.context, spec, created_by)
             queue.created_by = created_by
             self.context.inert_arguments.report("queue", spec.name, spec.unknown)
             self.add_queue(queue)
@@ -370,7 +373,7 @@ class Vhost:
         gone = QueueNotFound(f"virtual host '{self.name}' was removed")
         for queue in [each for each in self.queues.values() if not each.is_stored]:
             self._forget_queue(queue, gone)
-        self._later(self.memories.end_all())
+        self._later(self.topology.memories.end_all())
 
     def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
         queue.is_deleted = True
@@ -392,31 +395,12 @@ class Vhost:
     # --- exchanges, bindings, subscriptions
 
     async def declare_exchange(self, spec: ExchangeSpec) -> None:
-        async with self._changing:
-            if not self.router.is_new(spec):
-                return
-            memory = await self.memories.make(spec)  # before the first message comes through it
-            self.router.declare_exchange(spec)
-            if memory is not None:
-                self.memories.attach(spec.name, memory)
-            if spec.durable:
-                try:
-                    await self._keeper.add_exchange(self.name, spec)
-                except BaseException:
-                    self.router.delete_exchange(spec.name)
-                    self._later(self.memories.end(memory))
-                    raise
-            self.context.inert_arguments.report("exchange", spec.name, spec.inert)
+        """Makes the exchange, or checks that the one that is there was declared with the same
+        words."""
+        await self.topology.declare_exchange(spec)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        async with self._changing:
-            exchange = self.router.exchange(name)
-            removal = self.router.delete_exchange(name, if_unused=if_unused)
-            if exchange.spec.durable:
-                await self._keeper.remove_exchange(self.name, name)
-            await self.memories.end(exchange.memory)
-        for unused in removal.unused_exchanges:
-            await self.delete_exchange(unused, if_unused=True)
+        await self.topology.delete_exchange(name, if_unused=if_unused)
 
     async def bind(
         self,
@@ -425,26 +409,9 @@ class Vhost:
         key: str = "",
         arguments: Mapping[str, object] | None = None,
     ) -> None:
-        """Durable when both ends are. Raises LimitExceeded where there are too many."""
-        async with self._turn_of(destination), self._changing:
-            if not isinstance(destination, ExchangeRef) and destination.is_deleted:
-                raise QueueNotFound(f"queue '{destination.name}' was deleted; declare it again")
-            is_new = self.router.bind(
-                source, destination, key, arguments, limits=self._binding_limits
-            )
-            replayed = replay(self, source, destination) if is_new else None
-            if is_new and self._is_durable(source, destination):
-                binding = Binding(source, destination, key, arguments)
-                try:
-                    await self._keeper.add_binding(self.name, binding)
-                except BaseException:
-                    self.router.unbind(source, destination, key, arguments)
-                    raise
-            if is_new:
-                inert = self.router.exchange(source).inert(arguments)
-                self.context.inert_arguments.report("binding of exchange", source, inert)
-            if replayed is not None:
-                await replayed.done
+        """Binds a queue or an exchange to an exchange, durably when both ends are durable. Raises
+        LimitExceeded where there are too many bindings."""
+        await self.topology.bind(Binding(source, destination, key, arguments))
 
     async def unbind(
         self,
@@ -453,35 +420,8 @@ class Vhost:
         key: str = "",
         arguments: Mapping[str, object] | None = None,
     ) -> bool:
-        """False if there was no such binding."""
-        async with self._turn_of(destination), self._changing:
-            removal = self.router.unbind(source, destination, key, arguments)
-            for binding in removal.bindings:
-                if self._is_durable(source, destination):
-                    await self._keeper.remove_binding(self.name, binding)
-        for name in removal.unused_exchanges:
-            await self.delete_exchange(name, if_unused=True)
-        return bool(removal.bindings)
-
-    def _turn_of(self, destination: Queue | ExchangeRef) -> AbstractAsyncContextManager[None]:
-        """A queue is not deleted while something is bound to it."""
-        is_exchange = isinstance(destination, ExchangeRef)
-        return self._turns.of(destination if is_exchange else destination.name)
-
-    def _is_durable(self, source: str, destination: Queue | ExchangeRef) -> bool:
-        if isinstance(destination, ExchangeRef):
-            target = self.router.exchange(destination.name).spec.durable
-        else:
-            target = destination.is_stored
-        return target and self.router.exchange(source).spec.durable
-
-    def stored_bindings(self) -> Iterator[Binding[Queue]]:
-        """Bindings that are in the database. Those with the default exchange come with their
-        queues, and subscriptions with their sessions."""
-        for binding in self.router.bindings():
-            is_own = binding.source and not binding.is_filter
-            if is_own and self._is_durable(binding.source, binding.destination):
-                yield binding
+        """Removes a binding; False: there was no such binding."""
+        return await self.topology.unbind(Binding(source, destination, key, arguments))
 
     def subscribe(self, topic_filter: str, queue: Queue, options: object = None) -> bool:
         """The queue takes what matches the filter, in slash form. False: it did already, and the

@@ -11,14 +11,14 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
-    from queue_core.vhost import Vhost
+    from queue_core.queues.context import QueueContext
 
 
 class StoredQueues(Protocol):
     """Makes, ends and reads the queues that are tables."""
 
     async def create(
-        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+        self, context: QueueContext, spec: QueueSpec, created_by: str | None
     ) -> ClassicQueue | StreamQueue: ...
 
     async def delete(self, queue: Queue) -> None: ...

@@ -26,6 +26,7 @@ from queue_core.store.read.recovery import PAGE_ROWS, Recovered
 from queue_core.store.tables.definitions import DefinitionStore
 
 if TYPE_CHECKING:
+    from queue_core.queues.context import QueueContext
     from queue_core.queues.queue import Queue
     from queue_core.vhost import Vhost
 
@@ -53,10 +54,10 @@ class QueueStore:
         self.queues: dict[int, ClassicQueue | StreamQueue] = {}
 
     async def create(
-        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+        self, context: QueueContext, spec: QueueSpec, created_by: str | None
     ) -> ClassicQueue | StreamQueue:
-        queue_id = await self._definitions.add_queue(vhost.name, spec, created_by)
-        queue = self._make(vhost, spec, _log(queue_id, spec, 0), None)
+        queue_id = await self._definitions.add_queue(context.vhost_name, spec, created_by)
+        queue = self._make(context, spec, _log(queue_id, spec, 0), None)
         self.queues[queue_id] = queue
         return queue
 
@@ -103,7 +104,7 @@ class QueueStore:
             found.gaps.setdefault(queue_id, Intervals()).add_range(*torn)
         log = _log(queue_id, spec, found.end_of(queue_id, is_stream=is_stream))
         log.spans = found.spans.get(queue_id, {})
-        queue = self._make(vhost, spec, log, found)
+        queue = self._make(vhost.context, spec, log, found)
         self.queues[queue_id] = queue
         if isinstance(queue, ClassicQueue):
             if isinstance(queue.window, Window):
@@ -150,7 +151,7 @@ class QueueStore:
             waiting[row["queue_id"]].expect_expiry(row["expires_at"].timestamp())
 
     def _make(
-        self, vhost: Vhost, spec: QueueSpec, log: Log, found: Recovered | None
+        self, context: QueueContext, spec: QueueSpec, log: Log, found: Recovered | None
     ) -> ClassicQueue | StreamQueue:
         source = self._reader.source(log)
         groups = {} if found is None else found.groups.get(log.queue_id, {})
@@ -158,7 +159,7 @@ class QueueStore:
         if spec.kind is QueueKind.STREAM:
             return StreamQueue(
                 spec,
-                vhost.context,
+                context,
                 log,
                 source,
                 {name: state.settled for name, state in groups.items()},
@@ -173,7 +174,7 @@ class QueueStore:
         kind = stored_memory_class(spec.name) or ClassicQueue
         queue = kind(
             spec,
-            vhost.context,
+            context,
             log,
             source,
             settled=settled,

@@ -17,6 +17,7 @@ from queue_core.delivery.consumer import Entry
 from queue_core.errors import CoreError, VhostNotFound
 from queue_core.memory_account import Memory
 from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.context import QueueContext
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.router import Router
@@ -99,10 +100,10 @@ class FakeStore:
     def __init__(self) -> None:
         self._next = 0
 
-    async def create(self, vhost: Vhost, spec: QueueSpec, by: str | None) -> ClassicQueue:
+    async def create(self, context: QueueContext, spec: QueueSpec, by: str | None) -> ClassicQueue:
         self._next += 1
         log = Log(self._next, 0, is_stream=False)
-        return ClassicQueue(spec, vhost.context, log, NoSource(), lease=1 << 30)
+        return ClassicQueue(spec, context, log, NoSource(), lease=1 << 30)
 
     async def delete(self, queue: Queue) -> None: ...
 

@@ -121,7 +121,7 @@ def _queues(vhosts: Mapping[str, Vhost]) -> Iterator[Key]:
 
 def _bindings(vhosts: Mapping[str, Vhost]) -> Iterator[Key]:
     for vhost in vhosts.values():
-        for binding in vhost.stored_bindings():
+        for binding in vhost.topology.stored_bindings():
             end = binding.destination
             kind = "exchange" if isinstance(end, ExchangeRef) else "queue"
             arguments = _canonical(msgspec.json.encode(stored(binding.arguments or {})))

@@ -11,6 +11,7 @@ from queue_core.delivery.consumer import Entry
 from queue_core.errors import CoreError, StoreUnavailable
 from queue_core.message.message import Message
 from queue_core.queues.classic import ClassicQueue
+from queue_core.queues.context import QueueContext
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
@@ -158,12 +159,12 @@ class Keeper(FakeKeeper):
         self._next_id = 0
 
     async def create(
-        self, vhost: Vhost, spec: QueueSpec, created_by: str | None
+        self, context: QueueContext, spec: QueueSpec, created_by: str | None
     ) -> ClassicQueue | StreamQueue:
         await self._outage.ask(f"create {spec.name}")
         self._next_id += 1
         log = Log(self._next_id, 0, is_stream=False)
-        return ClassicQueue(spec, vhost.context, log, NoSource())
+        return ClassicQueue(spec, context, log, NoSource())
 
     async def delete(self, queue: Queue) -> None:
         await self._outage.ask(f"drop {queue.name}")

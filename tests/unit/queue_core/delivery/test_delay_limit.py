@@ -13,7 +13,6 @@ from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.spec import QueueSpec
-from queue_core.transaction import Transaction
 from tests.unit.queue_core.session_world import World
 
 
@@ -86,7 +85,7 @@ async def test_a_return_for_later_above_the_bound_comes_back_at_once() -> None:
 async def test_a_transaction_with_more_delays_than_fit_is_refused_whole() -> None:
     world = World()
     _, queue = await bounded(world, 2)
-    transaction = Transaction(world.vhost)
+    transaction = world.vhost.transaction()
     for _ in range(3):
         transaction.publish(message(world.now + 60))
     with pytest.raises(QueueFull, match=r"publish without a delay.*memory\.high_watermark"):
