@@ -45,6 +45,7 @@ DEFAULT_VHOST: Final = "/"
 DEFAULT_EXCHANGE: Final = "amq.default"  # how rules call the exchange without a name
 WRONG: Final = "wrong user name or password"
 MAX_PATTERNS: Final = 10_000  # compiled, with the names that stand in them
+LONGEST_NAMES: Final = 4096  # characters that stand in one pattern: to compile them takes time
 NOTHING: Final = re.compile(r"(?!)")
 EVERY_KEY: Final = frozenset((".*", "^.*", "^.*$", ".*$"))  # rules that plainly keep nobody out
 
@@ -184,12 +185,22 @@ class Accounts:
         key = (text, *names)
         pattern = self._patterns.get(key)
         if pattern is None:
-            for place, name in zip(("{username}", "{vhost}", "{client_id}"), names, strict=False):
-                text = text.replace(place, re.escape(name))
-            pattern = _compiled(text)
+            pattern = _compiled(_filled(text, names))
             if sum(map(len, names)) <= LONGEST_KEPT:
                 self._patterns.keep(key, pattern)
         return pattern
+
+
+def _filled(text: str, names: tuple[str, ...]) -> str:
+    """Puts the names, as plain letters, in the places that a rule has for them. A name that the
+    client does not have, or that is too long, is found nowhere: left out, it would be everywhere.
+    """
+    left = LONGEST_NAMES
+    for place, name in zip(("{username}", "{vhost}", "{client_id}"), names, strict=False):
+        left -= len(name) * text.count(place)
+        letters = re.escape(name) if name and left >= 0 else NOTHING.pattern
+        text = text.replace(place, letters)
+    return text
 
 
 def _compiled(text: str) -> re.Pattern[str]:

@@ -120,7 +120,7 @@ class Sessions:
         """The session of that client, which is the caller's until it detaches or another takes it
         over. `expiry`: seconds that it outlives its connection; None: for ever. Not to be
         cancelled: whoever loses its peer meanwhile detaches afterwards."""
-        _check_client_id(client_id)
+        check_client_id(client_id)
         async with self._turns.of((vhost.name, client_id)):
             key = self._key_of(vhost.name, client_id, user)
             async with nullcontext() if key[1] == client_id else self._turns.of(key):
@@ -485,7 +485,8 @@ def _tell(call: Callable[..., None], *facts: object) -> None:
         log.exception("a connection failed when it was told that its session is gone")
 
 
-def _check_client_id(client_id: str) -> None:
+def check_client_id(client_id: str) -> None:
+    """Raises InvalidArgument for a name that no session can have."""
     if not client_id or "\0" in client_id:
         raise InvalidArgument("a client id has at least one character, and no NUL")
     if client_id.startswith(USERS_OWN):

@@ -31,6 +31,7 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
 from queue_core.routing.topics import levels_of
+from queue_core.sessions.sessions import check_client_id
 
 if TYPE_CHECKING:
     from protocols.mqtt.context import Context
@@ -80,6 +81,7 @@ class Opening:
         """Takes CONNECT: lets the client in, or asks for an AUTH. Raises Refused."""
         connect = self._connect
         with _refusing():
+            check_client_id(self._client_id)  # before rights are judged with a name of any length
             self._vhost, username = await place_of(self._context, connect.username)
             if self.by_method is None:
                 way = ByPassword(self._context, connect, self._client_id, self._peer)

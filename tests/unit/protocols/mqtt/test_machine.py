@@ -26,9 +26,10 @@ from protocols.mqtt.wire.packets import (
     Subscribe,
     SubscribeRequest,
     Version,
+    Will,
 )
 from protocols.mqtt.wire.reasons import ReasonCode
-from queue_core.access.auth import Peer
+from queue_core.access.auth import Auth, Peer
 from tests.support.until import turns
 from tests.unit.protocols.mqtt.wired import Broking
 
@@ -157,6 +158,17 @@ async def test_a_machine_that_has_ended_says_nothing_more() -> None:
     talk.machine.close()
     assert [each.reason for each in talk.heard()] == [ReasonCode.SERVER_SHUTTING_DOWN]
     assert talk.carrier.endings == 1
+
+
+async def test_a_name_that_no_session_can_have_is_refused_before_anything_is_judged_with_it() -> (
+    None
+):
+    broking = Broking()
+    broking.use(Auth((), ()))  # asked, it would refuse for another reason
+    talk = Conversation(broking)
+    await talk.carry_out(talk.say(Connect("x" * 65_535, Version.V5, will=Will("plant/gone"))))
+    (answer,) = talk.heard()
+    assert answer.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
 async def test_a_client_that_is_lost_during_its_login_is_never_let_in() -> None:

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
+from queue_core.access.accounts import (
+    EVERYTHING,
+    LONGEST_NAMES,
+    Permission,
+    Roll,
+    TopicPermission,
+    User,
+)
 from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Credentials, Identity, Resource
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.passwords import hash_password
@@ -46,7 +53,7 @@ async def test_failures_of_a_long_name_are_kept_by_its_digest() -> None:
     [
         pytest.param("a.b", "c", 1, id="short ones"),
         pytest.param(LONG, "c", 0, id="a long topic"),
-        pytest.param("a.b", LONG, 0, id="a long client id"),
+        pytest.param("a.b", LONG[: 2 * LONGEST_KEPT], 0, id="a long client id"),
     ],
 )
 async def test_answers_about_long_names_are_not_kept(key: str, client_id: str, kept: int) -> None:
@@ -59,6 +66,33 @@ async def test_answers_about_long_names_are_not_kept(key: str, client_id: str, k
         assert auth.authorize(identity, Action.WRITE, Resource("topic", "/", "amq.topic", key))
     assert auth._kept_answers == kept
     assert sum(len(name) for names in patterns for name in names) < 2 * LONGEST_KEPT
+
+
+@pytest.mark.parametrize(
+    ("rule", "client_id", "may"),
+    [
+        pytest.param(r"^plant\.{client_id}", "pump", True, id="its own"),
+        pytest.param(r"^plant\.{client_id}", "p.mp", False, id="no expression of its own"),
+        pytest.param(r"^plant\.{client_id}", "", False, id="no client id, as over AMQP"),
+        pytest.param(r"^(plant|{client_id})\.", "", True, id="what the rule allows without it"),
+        pytest.param(r"^plant\.(pump|{client_id})", LONG, True, id="nor with one too long"),
+        pytest.param(r"^plant\.{client_id}", LONG, False, id="one that is too long"),
+    ],
+)
+async def test_a_name_that_a_client_does_not_have_is_found_nowhere(
+    rule: str, client_id: str, may: bool
+) -> None:
+    rules = {("ada", "/", "amq.topic"): TopicPermission(rule, rule)}
+    auth, _ = await auth_of(Roll({"ada": ADA}, {("ada", "/"): EVERYTHING}, rules))
+    topic = Resource("topic", "/", "amq.topic", "plant.pump")
+    assert auth.authorize(Identity("ada", client_id=client_id), Action.WRITE, topic) is may
+
+
+async def test_names_that_stand_in_a_rule_are_short_enough_to_be_compiled() -> None:
+    auth, _ = await auth_of()
+    for rule in ("^{client_id}", "^{client_id}" * 100):
+        pattern = auth.accounts.pattern(rule, "ada", "/", LONG[: 2 * LONGEST_KEPT])
+        assert len(pattern.pattern) < 2 * LONGEST_NAMES
 
 
 def test_properties_of_a_message_from_sql_are_kept_while_they_are_short() -> None:
