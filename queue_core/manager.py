@@ -147,6 +147,7 @@ class Manager:
         self._loss = LossNotice()
         self.writer.on_lost = self._loss.give
         self._taking_over = asyncio.Lock()
+        self._has_found_all = False  # the start has read everything that the tables have
         self._is_mark_due = False  # something was taken over that no mark vouches for yet
         self._tasks: list[asyncio.Task[None]] = []
         self._agenda_moved = asyncio.Event()
@@ -231,6 +232,7 @@ class Manager:
         if not await self.auth.refresh():
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
         await self.sessions.recover(self._database.found.generation)
+        self._has_found_all = True
         self.agenda.on_earlier = self._agenda_moved.set
         self.memory.sources.update(
             ephemeral_queues=lambda: self._ephemeral.used(exactly=self.memory.is_short),
@@ -246,6 +248,10 @@ class Manager:
             self._tasks.append(asyncio.create_task(work))
 
     def _remembered(self) -> Inventory:
+        """Says what memory knows; nothing during the start, as users and sessions that were not
+        read yet are not removed."""
+        if not self._has_found_all:
+            return {}
         return remembered(self.vhosts, self.auth.accounts.roll, self.sessions)
 
     def _may_publish(self, identity: Identity, vhost: str, topic: str) -> bool:

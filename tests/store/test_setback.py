@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from queue_core.access.accounts import UserAuth
 from queue_core.commit.unit import Record
 from queue_core.commit.waiter import Waiter
 from queue_core.message.message import Message
@@ -19,7 +20,9 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
+from queue_core.store.lost_commits.losses import Loss
 from queue_core.store.ownership import Setback
+from queue_core.store.serving import Serving
 from queue_core.store.write.fence import fenced
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House, bodies
@@ -273,6 +276,31 @@ async def test_nothing_is_noticed_where_nothing_was_lost(
         await house.queue(f"after {body!r}")
     assert lost == []
     assert await db.fetchval(DETAILS) is None
+
+
+async def test_what_a_start_has_not_read_yet_is_not_said_to_have_been_removed(
+    house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer may lose its connection, and look at the database again, during the start."""
+    await open_session(house)
+    found: list[Loss] = []
+    start, refresh = Serving.start, UserAuth.refresh
+    looks: list[Callable[[], Awaitable[list[Loss]]]] = []
+
+    def begin(serving: Serving) -> None:
+        start(serving)
+        looks.append(lambda: serving._look_back(db, is_short=False))
+
+    async def look_before(auth: UserAuth) -> bool:
+        while looks:
+            found.extend(await looks.pop()())
+        return await refresh(auth)
+
+    monkeypatch.setattr(Serving, "start", begin)
+    monkeypatch.setattr(UserAuth, "refresh", look_before)
+    await house.crash_and_reopen()
+    assert not looks
+    assert found == []
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_by_its_mark(

@@ -186,9 +186,10 @@ async def read_inventory(connection: asyncpg.Connection) -> Inventory:
 
 
 def differences(memory: Inventory, tables: Inventory) -> list[Loss]:
-    """Names what memory holds for committed and the tables do not say. Queues that are gone are not
-    named here: they are told of with their messages."""
-    return [loss for kind in KINDS for loss in _of_a_kind(kind, memory[kind], tables[kind])]
+    """Names what memory holds for committed and the tables do not say, of the kinds that memory
+    knows. Queues that are gone are not named here: they are told of with their messages."""
+    known = [kind for kind in KINDS if kind in memory]
+    return [loss for kind in known for loss in _of_a_kind(kind, memory[kind], tables[kind])]
 
 
 def _of_a_kind(kind: str, memory: Mapping[Key, str], tables: Mapping[Key, str]) -> Iterator[Loss]:
