@@ -113,7 +113,7 @@ class _Reader:
             if name in fields:
                 values[name] = self._value(fields[name], child, (*path, name))
             else:
-                self._complain(child, (*path, name), self._unknown(name, list(fields)))
+                self._complain(child, (*path, name), self._unknown((*path, name), list(fields)))
         if defaults is None:
             self._require_all(fields, values, node, path)
         if len(self.problems) > before:
@@ -141,15 +141,21 @@ class _Reader:
             self._complain(node, path, expected)
             return None
 
-    def _unknown(self, name: str, siblings: list[str]) -> str:
-        near = _nearest(name, siblings)
+    def _unknown(self, path: KeyPath, siblings: list[str]) -> str:
+        near = self._of_that_name(path) or _nearest(path[-1], siblings)
         if near is None:
-            elsewhere = {path[-1]: ".".join(path) for path in self._keys}
-            found = _nearest(name, list(elsewhere), cutoff=0.8)
-            near = elsewhere[found] if found is not None else None
+            names = [known[-1] for known in self._keys]
+            found = _nearest(path[-1], names, cutoff=0.8)
+            near = self._of_that_name((*path[:-1], found)) if found is not None else None
         if near is None:
             return f"unknown key, expected one of {', '.join(siblings)}"
         return f"unknown key{_suggestion(near)}"
+
+    def _of_that_name(self, path: KeyPath) -> str | None:
+        """Returns the key in another section that has the last name of `path`, which was written
+        in a wrong place or has moved; of several, the one whose place is most alike."""
+        same = [".".join(known) for known in self._keys if known[-1] == path[-1]]
+        return _nearest(".".join(path), same, cutoff=0.0)
 
     def _complain(self, node: Node, path: KeyPath, what: str) -> None:
         key = ".".join(path)

@@ -175,6 +175,17 @@ UNKNOWN = [
         id="in the wrong section",
     ),
     pytest.param(
+        "amqp10: {max_transaction_size: 1MiB}",
+        "howdah.yaml:1: amqp10.max_transaction_size: unknown key, "
+        "did you mean broker.max_transaction_size?",
+        id="moved, with a neighbour of nearly the same name",
+    ),
+    pytest.param(
+        "mqtt: {port: 1883}",
+        "howdah.yaml:1: mqtt.port: unknown key, did you mean listeners.mqtt.port?",
+        id="one of several with that name",
+    ),
+    pytest.param(
         "log: {zzz: 1}",
         "howdah.yaml:1: log.zzz: unknown key, expected one of level, format",
         id="nothing like it",
