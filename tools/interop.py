@@ -52,8 +52,8 @@ COMMAND = "howdah convert --from mqtt5 --to amqp091 message.json"
 INTRODUCTION = """\
 # Interop
 
-Written by `make docs` from the tables in `protocols/*/to_canonical.py` and
-`protocols/*/from_canonical.py`; change it there.
+Written by `make docs` from the tables in `protocols/*/conversion/to_canonical.py` and
+`protocols/*/conversion/from_canonical.py`; change it there.
 
 Whoever publishes, whoever consumes: a message keeps its body, its properties and its headers. A
 consumer of the publisher's own protocol gets the publisher's bytes. For all others the properties are
