@@ -246,6 +246,8 @@ def _way_out(error: BaseException) -> str:
                 "run `howdah migrate`, and if that changes nothing `howdah doctor`, which names "
                 "tables that somebody dropped or renamed"
             )
+        case asyncpg.InsufficientPrivilegeError() if getattr(error, "hint", None):
+            return "or let a DBA run all of it, which `howdah migrate --sql` prints"
         case asyncpg.InsufficientPrivilegeError():
             return (
                 "let a DBA run the output of `howdah migrate --sql` and GRANT howdah_gateway to "

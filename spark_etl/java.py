@@ -48,7 +48,7 @@ def find_java_home() -> Path:
         return _shim_home(packaged)
     seen = ", ".join(rejected) or "none"
     raise EtlSetupError(
-        f"Spark needs Java {OLDEST_JAVA} or newer (found: {seen}): run 'make setup-dev', "
+        f"Spark needs Java {OLDEST_JAVA} or newer (found: {seen}): run 'make setup-spark', "
         "or 'apt-get install -y default-jre-headless', or set JAVA_HOME"
     )
 

@@ -73,7 +73,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise EtlSetupError("PySpark is not installed: run 'make setup-dev'") from error
+        raise EtlSetupError("PySpark is not installed: run 'make setup-spark'") from error
     builder = SparkSession.builder.appName(name)
     if master is not None or not is_submitted:
         builder = builder.master(master or _LOCAL)

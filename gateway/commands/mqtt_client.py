@@ -233,7 +233,7 @@ async def connected_to(target: Target, prefetch: int = 100) -> AsyncIterator[Mqt
     except MQTTConnectError as error:
         raise CommandError(
             f"the gateway at {place} refused the login: {error}: see --username and "
-            f"${PASSWORD_VARIABLE}"
+            f"${PASSWORD_VARIABLE}, and `howdah user list`; its log says why"
         ) from error
     except (OSError, TimeoutError) as error:
         raise CommandError(

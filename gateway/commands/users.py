@@ -106,8 +106,9 @@ def _register_grants(family: Commands) -> None:
     parser.add_argument("--write", default=ALL, metavar="REGEX", help="publish (default: '.*')")
     parser.add_argument("--read", default=ALL, metavar="REGEX", help="consume (default: '.*')")
     parser.add_argument("--topic-exchange", metavar="NAME", help="a rule for its routing keys")
-    parser.add_argument("--topic-write", metavar="REGEX", help="routing keys to publish with")
-    parser.add_argument("--topic-read", metavar="REGEX", help="routing keys to bind with")
+    beside = "(default beside the other: '.*')"
+    for option, use in (("--topic-write", "publish"), ("--topic-read", "bind")):
+        parser.add_argument(option, metavar="REGEX", help=f"routing keys to {use} with {beside}")
     parser = add_command(
         family, "revoke", revoke, "take back everything that a user may do in a virtual host"
     )

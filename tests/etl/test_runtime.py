@@ -143,5 +143,5 @@ def test_without_any_usable_java_the_command_to_run_is_named(
     no_java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_packaged_java", lambda: None)
-    with pytest.raises(EtlSetupError, match=r"found: .*version 11\)\): run 'make setup-dev'"):
+    with pytest.raises(EtlSetupError, match=r"found: .*version 11\)\): run 'make setup-spark'"):
         java.find_java_home()
