@@ -21,7 +21,7 @@ from protocols.services import Services
 from protocols.timer import Timer
 from queue_core.access.auth import Identity, Peer
 from queue_core.queues.queue import Queue, wait_for_room
-from queue_core.scheduler import scheduler
+from queue_core.scheduler import HEAVY_BYTES, scheduler
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -306,6 +306,7 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
 
     def expect(self, size: int) -> None:
         self._memory.expect(size)
+        self._share.is_heavy = size > HEAVY_BYTES
 
     def add_transaction(self, size: int) -> None:
         self._memory.add_transaction(size)

@@ -19,6 +19,7 @@ TURN_SECONDS: Final = 0.005  # of one turn of the loop, for all who stand in lin
 SLICE_SECONDS: Final = 0.001  # at a time for one of them, while others wait
 WINDOW_SECONDS: Final = 0.1
 LIGHT_SECONDS: Final = 0.001  # who used no more in a window does not stand in line
+HEAVY_BYTES: Final = 256 * 1024  # of one message: to put its pieces together takes time
 UNPLANNED_SECONDS: Final = TURN_SECONDS / 8  # used before it matters in which turn that was
 COMMAND_SECONDS: Final = 0.0001  # that are charged for one, however long it waited
 
@@ -127,6 +128,7 @@ class Share:
         "_since",
         "_until",
         "_used",
+        "is_heavy",
         "is_known",
         "is_waiting",
     )
@@ -136,16 +138,19 @@ class Share:
         self._since = self._began = self._until = self._used = 0.0
         self._go_on: Callable[[], None] | None = None
         self.is_known = False  # somebody has logged in: strangers never go first
+        self.is_heavy = False  # what comes next is known to take long: it does not go first
         self.is_waiting = False
 
     def begin(self) -> bool:
-        """Starts a slice. False when this turn has been used up and the share is a stranger's, or
-        has had more than its part lately: it is to stand in line."""
+        """Starts a slice. False when this turn has been used up and the share is a stranger's,
+        brings something heavy, or has had more than its part lately: it is to stand in line."""
         scheduler = self._scheduler
         now = scheduler.clock()
         if now - self._since > WINDOW_SECONDS:
             self._since, self._used = now, 0.0
-        if scheduler.left <= 0 and (self._used > LIGHT_SECONDS or not self.is_known):
+        if scheduler.left <= 0 and (
+            self._used > LIGHT_SECONDS or self.is_heavy or not self.is_known
+        ):
             return False
         self._start(now)
         return True

@@ -21,7 +21,7 @@ from protocols.mqtt.wire.reasons import ReasonCode
 from protocols.no_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.access.auth import Peer
-from queue_core.scheduler import scheduler
+from queue_core.scheduler import HEAVY_BYTES, scheduler
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,9 @@ class Connection(asyncio.Protocol):
             self._memory.hold_if_short()
         if machine.answers_early:
             self._write()
-        self._memory.expect(machine.expected_bytes)
+        expected = machine.expected_bytes
+        self._memory.expect(expected)
+        share.is_heavy = expected > HEAVY_BYTES
         if machine.command is None:
             if not self._is_writable:
                 self.hold_back_if_unread()

@@ -25,6 +25,8 @@ from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings
 from protocols.mqtt.websocket import MOST_EARLY_FRAMES
 from protocols.mqtt.websocket import Connection as WebSocketConnection
+from protocols.mqtt.wire.encoder import encode
+from protocols.mqtt.wire.packets import PubAck, Publish, Version
 from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked
 from queue_core import scheduler as scheduling
 from tests.support.amqp091_conversation import GREETING, anns_gateway
@@ -32,6 +34,7 @@ from tests.support.amqp10_wire import BEGIN, CLOSE, OPEN, frame
 from tests.support.fake_transport import Transport
 from tests.support.until import turns, until_turned
 from tests.unit.protocols.mqtt.test_connection import UPGRADE
+from tests.unit.protocols.mqtt.wired import Broking
 
 AMQP_10 = b"AMQP\0\1\0\0"
 EMPTY_10 = b"\0\0\0\x08\x02\0\0\0"
@@ -241,3 +244,21 @@ async def test_websocket_frames_without_a_payload_are_few_before_the_login(opcod
     assert isinstance(transport.protocol, Farewell)
     assert transport.written.endswith(b"\x88\2" + (1008).to_bytes(2, "big"))
     assert context.counters.early_floods == 1
+
+
+async def test_the_last_byte_of_a_large_mqtt_packet_waits_where_a_small_packet_goes_first() -> None:
+    """Sixty clients that finish 15 MB at the same moment are a second of copying."""
+    broking = Broking()
+    large, small = await broking.client("large"), await broking.client("small")
+    packets = [
+        encode(Publish("a/b", b"x" * size, qos=1, packet_id=1), Version.V5)
+        for size in (2 * scheduling.HEAVY_BYTES, 1000)
+    ]
+    for wire, packet in zip((large, small), packets, strict=True):
+        wire.gets_bytes(packet[:-1])
+    scheduling.scheduler().left = 0.0  # others have used this turn up
+    for wire in (large, small):
+        wire.gets_bytes(b"x")
+    assert [wire.connection.received_bytes() for wire in (large, small)] == [len(packets[0]), 0]
+    scheduling.scheduler().spend(0.0)  # as it was used up by somebody
+    await large.until(PubAck)

@@ -59,6 +59,17 @@ def test_a_stranger_waits_for_a_turn_that_is_not_used_up_however_little_it_used(
     assert loop.use(stranger, 0.0)
 
 
+def test_who_brings_something_heavy_waits_for_a_turn_however_little_it_used() -> None:
+    loop = Loop()
+    first, second = loop.scheduler.share(), loop.scheduler.share()
+    for each in (first, second):
+        each.is_known = each.is_heavy = True
+    assert loop.use(first, TURN_SECONDS)
+    assert not loop.use(second, 0.0)
+    loop.turn()
+    assert loop.use(second, 0.0)
+
+
 def test_a_slice_is_over_when_its_time_is_used_and_shorter_while_others_wait() -> None:
     loop = Loop()
     alone, crowded = loop.scheduler.share(), loop.scheduler.share()
