@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from queue_core.commit.unit import Unit
 from queue_core.commit.waiter import Waiter
-from queue_core.errors import ExchangeNotFound
+from queue_core.errors import ExchangeNotFound, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.queues.exchange_memory import (
     ExchangeMemory,
@@ -120,7 +120,7 @@ class Memories:
             return None
         appends: Appends = []
         for message in memory.replay(self._context.clock()):
-            for queue, options in self._way(message, destination):
+            for queue, options in self._way(source, message, destination):
                 if queue is not memory:
                     queue.take(message, options, appends, stays=True)
         if not appends:
@@ -129,16 +129,20 @@ class Memories:
         self._writer.submit(Unit(appends, waiter))
         return waiter
 
-    def _way(self, message: Message, destination: Queue | ExchangeRef) -> Route[Queue]:
+    def _way(self, source: str, message: Message, destination: Queue | ExchangeRef) -> Route[Queue]:
         if not isinstance(destination, ExchangeRef):
             return (Match(destination, ()),)
-        return self._router.route_keys(
-            destination.name,
-            (message.routing_key, *message.copies),
-            message.properties.header_map,
-            message.deciding_property,
-            inside=True,
-        )
+        try:
+            return self._router.route_keys(
+                destination.name,
+                (message.routing_key, *message.copies),
+                message.properties.header_map,
+                message.deciding_property,
+                inside=True,
+            )
+        except LimitExceeded as error:  # those before it are on their way already
+            log.warning("a message that exchange '%s' remembers is not replayed: %s", source, error)
+            return ()
 
 
 def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
