@@ -174,7 +174,11 @@ class Router(Generic[Q]):
             onward: list[str] = []
             if exchange.memory is not None:
                 memories.append(Match(exchange.memory, ()))
-            bindings = _taken(exchange, keys, said, comparisons)
+            try:
+                bindings = _taken(exchange, keys, said, comparisons)
+            except LimitExceeded:
+                self.effort.spent += comparisons.count  # in vain, and it took as long
+                raise
             for binding in bindings:
                 destination = binding.destination
                 if isinstance(destination, ExchangeRef):
