@@ -1,4 +1,4 @@
-"""What the core counts: plain integers, added to on the hot path, read by whoever exports them."""
+"""Counters of the core: plain integers, added to on the hot path, read by whoever exports them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many messages and consumers one queue has at this moment."""
+    """Counts how many messages and consumers one queue has at this moment."""
 
     ready: int
     in_flight: int

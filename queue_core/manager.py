@@ -219,7 +219,7 @@ class Manager:
 
     @property
     def is_ready(self) -> bool:
-        """Whether durable messages can be stored at this moment."""
+        """Tells whether durable messages can be stored at this moment."""
         is_reached = self._serving.is_reached and self.writer.is_connected
         is_held_up = self.writer.is_congested or self.writer.is_waiting or self.memory.is_short
         return is_reached and not is_held_up
@@ -255,7 +255,7 @@ class Manager:
         return remembered(self.vhosts, self.auth.accounts.roll, self.sessions)
 
     def _may_publish(self, identity: Identity, vhost: str, topic: str) -> bool:
-        """Whether a user who is not there any more may still publish to a topic."""
+        """Tells whether a user who is not there any more may still publish to a topic."""
         resource = Resource("topic", vhost, TOPIC_EXCHANGE, dotted(topic))
         return self.auth.authorize(identity, Action.WRITE, resource)
 
@@ -280,7 +280,8 @@ class Manager:
             self._bind(binding)
 
     def _bind(self, stored: StoredBinding) -> None:
-        """One whose ends somebody removed by hand is left out: the others are not to suffer."""
+        """Binds as stored. A binding whose ends somebody removed by hand is left out: the others
+        are not to suffer."""
         vhost = self.vhosts[stored.vhost]
         is_exchange = stored.destination_kind == "exchange"
         name = stored.destination
@@ -389,7 +390,8 @@ class Manager:
                 log.exception("the look at memory failed; it goes on")
 
     async def _guarded(self, work: Callable[[], Awaitable[int | None]]) -> int | None:
-        """A database that is away is the writer's news, not ours."""
+        """Runs background work that may fail. That the database is away is for the writer to
+        say."""
         try:
             return await work()
         except StoreUnavailable as error:

@@ -76,23 +76,25 @@ class Holder(Protocol):
         """Read on."""
 
     def received_bytes(self) -> int:
-        """What has come of unfinished messages."""
+        """Returns the bytes of unfinished messages that have come."""
 
     def is_read(self) -> bool:
-        """Whether what the peer sends is taken. It cannot go on with a message while it is not."""
+        """Tells whether what the peer sends is taken. The peer cannot go on with a message while it
+        is not."""
 
     def unsent_bytes(self) -> int:
-        """What the peer has not taken."""
+        """Returns the bytes that the peer has not taken."""
 
     def who(self) -> str:
-        """By what the log can name it."""
+        """Names the connection for the log."""
 
     def relieve(self, reason: str) -> None:
         """End the connection, in the protocol's own words."""
 
 
 class Holding:
-    """What one connection holds. Made when it first holds something, ended with the connection."""
+    """Enters what one connection holds. It is made when the connection first holds something, ended
+    with the connection."""
 
     __slots__ = (
         "_memory",
@@ -132,7 +134,7 @@ class Holding:
         self._memory.reserve(self, size)
 
     def add_transaction(self, size: int) -> None:
-        """So many bytes more are in open transactions; fewer, if it is below zero."""
+        """Adds bytes in open transactions; fewer, if the number is below zero."""
         self.transactions += size
         self._memory.transactions += size
         if size > 0:
@@ -189,7 +191,7 @@ class Holding:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of it is worth a look."""
+        """Tells whether nothing that the connection holds is worth a look."""
         return not (self.partial or self.wanted or self.transactions or self.unsent)
 
     def end(self) -> None:
@@ -245,7 +247,7 @@ class Memory:
         return Holding(self, holder)
 
     def note(self, holding: Holding) -> None:
-        """It holds something that is to be looked at."""
+        """Notes a connection that holds something which is to be looked at."""
         self._holdings[holding] = None
         if self.used > self.mark:
             self._raise_alarm()
@@ -274,14 +276,14 @@ class Memory:
             holding.holder.on_room()
 
     def _has_room_for(self, more: int) -> bool:
-        """One is let in wherever there is none, so that every message is possible; and small ones
-        always: the chunk that they began in is here already."""
+        """Tells whether a message may come in. One is let in wherever there is none, so that every
+        message is possible; and small ones always: the chunk that they began in is here already."""
         if not self.partial or more <= ALWAYS:
             return True
         return not self.is_short and self.partial + more <= self.mark // PARTIAL_SHARE
 
     def _admit(self) -> None:
-        """Those who wait for room, in the order they came, as far as there is some."""
+        """Lets in those who wait for room, in the order they came, as far as there is some."""
         for holding in list(self._waiting):
             if not self._has_room_for(holding.wanted - holding.partial):
                 return
@@ -405,7 +407,7 @@ class Memory:
                 holding.holder.on_room()
 
     def _trim(self) -> None:
-        """What became free goes back to the system: the allocator would keep much of it."""
+        """Gives memory that became free back to the system: the allocator would keep much of it."""
         used = self.used
         self._peak = max(self._peak, used)
         if self._peak - used >= GIVE_BACK:

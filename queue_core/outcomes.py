@@ -1,4 +1,4 @@
-"""How a delivery ends: four outcomes that every protocol's own words map to."""
+"""Outcomes of a delivery: four verdicts that every protocol's own words map to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAILED: Final = Verdict(Outcome.MODIFIED)
 
 
 class Published(IntEnum):
-    """What became of a publish at the moment it was made."""
+    """Tells what became of a publish at the moment it was made."""
 
     NOWHERE = 0  # no queue is bound for it: unroutable
     DONE = 1  # every queue that took it has it already (all of them ephemeral)

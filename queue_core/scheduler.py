@@ -48,7 +48,8 @@ class Effort:
 
 
 class Scheduler:
-    """Those who wait for a slice, in the order they came, and what is left of this turn."""
+    """Gives slices of the event loop to those who wait, in the order they came, and knows what is
+    left of this turn."""
 
     __slots__ = ("_call_soon", "_is_planned", "_line", "clock", "counted", "left")
 
@@ -76,7 +77,8 @@ class Scheduler:
         self._plan()
 
     def later(self, work: Callable[[], None]) -> None:
-        """The same for somebody without a share: what `work` takes is charged to the turn."""
+        """Runs work of somebody without a share in a later slice: what `work` takes is charged to
+        the turn."""
         self.stand_in_line(lambda: self._charged(work))
 
     def _charged(self, work: Callable[[], None]) -> None:
@@ -111,7 +113,7 @@ class Scheduler:
 
 
 class Share:
-    """What one connection, or one queue, uses of the loop.
+    """Measures what one connection, or one queue, uses of the loop.
 
     if share.begin():                   # False: stand in line
         while there is work:
@@ -170,7 +172,7 @@ class Share:
         self._scheduler.spend(spent)
 
     def charge(self) -> None:
-        """For a command that may have waited for something else meanwhile."""
+        """Charges a fixed time for a command: it may have waited for something else meanwhile."""
         self._used += COMMAND_SECONDS
         self._scheduler.spend(COMMAND_SECONDS)
 
@@ -206,5 +208,5 @@ class Share:
             come.set_result(None)
 
     def close(self) -> None:
-        """Whoever it belonged to has gone."""
+        """Ends the share of a connection or queue that is gone."""
         self._go_on = None

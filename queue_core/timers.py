@@ -1,4 +1,4 @@
-"""What is to be done at a later time: expiry, delays, wills. Time is given, never asked for, so
+"""Timers for what is to be done later: expiry, delays, wills. Time is given, never asked for, so
 that tests drive it."""
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Agenda:
         return appointment
 
     def on_cancelled(self) -> None:
-        """Those that are off, and far away, take no more memory than those that are on."""
+        """Drops timers that were cancelled, so that they take no more memory than those that are
+        on."""
         self._cancelled += 1
         if self._cancelled > SLACK and self._cancelled > len(self._heap) // 2:
             self._heap = [each for each in self._heap if each[2].action is not None]

@@ -60,7 +60,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a user may do in a virtual host: regular expressions of names."""
+    """Says what a user may do in a virtual host: regular expressions of names."""
 
     configure: str = ""
     write: str = ""
@@ -69,7 +69,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class TopicPermission:
-    """What a user may do on a topic exchange: regular expressions of routing keys, in which
+    """Says what a user may do on a topic exchange: regular expressions of routing keys, in which
     {username}, {vhost} and {client_id} stand for the client's own."""
 
     write: str = ""
@@ -81,7 +81,7 @@ EVERYTHING: Final = Permission(".*", ".*", ".*")
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """All users and what they may do, as of one moment."""
+    """Lists all users and what they may do, as of one moment."""
 
     users: Mapping[str, User] = field(default_factory=dict)
     permissions: Mapping[tuple[str, str], Permission] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Roll:
 
     @property
     def has_users(self) -> bool:
-        """Whether somebody has said who may come in. A row that says what clients without
+        """Tells whether somebody has said who may come in. A row that says what clients without
         credentials may do, and nobody can log in as, is no user."""
         return any(
             user.password_hash or user.verifier or user.name != ANONYMOUS_NAME
@@ -99,7 +99,7 @@ class Roll:
 
 
 class RollSource(Protocol):
-    """Where the roll is kept."""
+    """Reads the roll from where it is kept."""
 
     async def revision(self) -> object:
         """Equal as long as nothing was changed. Raises StoreUnavailable."""
@@ -111,14 +111,15 @@ class RollSource(Protocol):
 
 
 class Policy(Protocol):
-    """Which strangers may come in, and what is in a name."""
+    """Says which clients without a user may come in, and what is a user name in a certificate."""
 
     def admits_anonymous(self, *, is_loopback: bool, has_users: bool) -> bool: ...
     def admits_guest(self, *, is_loopback: bool, has_users: bool) -> bool: ...
 
     @property
     def certificate_name(self) -> str:
-        """Which kind of name in a client's certificate is its user name, as Python calls it."""
+        """Tells which kind of name in a client's certificate is its user name, as Python calls
+        it."""
         ...
 
 
@@ -143,7 +144,8 @@ class Accounts:
 
     @property
     def has_users(self) -> bool:
-        """As `Roll.has_users`, found once for each roll: it is asked at every login."""
+        """Tells what `Roll.has_users` tells, found once for each roll: it is asked at every
+        login."""
         return self._has_users
 
     def admits_anonymous(self, *, is_loopback: bool) -> bool:
@@ -162,9 +164,10 @@ class Accounts:
         return True
 
     def permission(self, identity: Identity, vhost: str) -> Permission | None:
-        """What it may do there; None: it may not even enter. Whoever came in by a row has what that
-        row has, and nothing once it is gone; whoever the configuration let in goes when a row takes
-        that name, or when the configuration would not let it in any more."""
+        """Finds what a client may do in a virtual host; None: it may not even enter. Whoever came
+        in by a row has what that row has, and nothing once it is gone; whoever the configuration
+        let in goes when a row takes that name, or when the configuration would not let it in any
+        more."""
         has_row = identity.name in self.roll.users
         if identity.is_anonymous and not self.admits_anonymous(is_loopback=True):
             return (
@@ -180,8 +183,8 @@ class Accounts:
         return EVERYTHING if admits(is_loopback=True) else None
 
     def pattern(self, text: str, *names: str) -> re.Pattern[str]:
-        """Compiled; `names` take the places of {username}, {vhost} and {client_id}. What cannot be
-        compiled matches nothing."""
+        """Compiles a regular expression; `names` take the places of {username}, {vhost} and
+        {client_id}. What cannot be compiled matches nothing."""
         key = (text, *names)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -271,7 +274,7 @@ class PasswordLogin:
 
 
 class ScramLogin:
-    """The same users by SCRAM-SHA-256: the password is proven, and never sent."""
+    """Logs users in by SCRAM-SHA-256: the password is proven, and never sent."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -365,7 +368,7 @@ class CertificateLogin:
 
 
 class TablePermissions:
-    """What the roll says."""
+    """Authorizes by the permissions in the roll."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts

@@ -58,8 +58,9 @@ ResourceKind = Literal["vhost", "exchange", "queue", "topic"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What somebody wants to touch. For a topic, `name` is its exchange and `routing_key` the key
-    in dot form: the rules of the exchange and of the topic must both agree. None is every key."""
+    """Names what a client wants to use. For a topic, `name` is its exchange and `routing_key` the
+    key in dot form: the rules of the exchange and of the topic must both agree. None is every
+    key."""
 
     kind: ResourceKind
     vhost: str
@@ -69,8 +70,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a connection comes from. A peer is local only where its transport says so in so many
-    words: by a loopback address, or by a socket of the Unix family."""
+    """Tells where a connection comes from. A peer is local only where its transport says so in so
+    many words: by a loopback address, or by a socket of the Unix family."""
 
     host: str
     port: int = 0
@@ -86,8 +87,8 @@ class Peer:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the peer is on this machine. One without an address is not: a client that sends
-        its bytes and resets the connection before it is accepted has no peer name either."""
+        """Tells whether the peer is on this machine. One without an address is not: a client that
+        sends its bytes and resets the connection before it is accepted has no peer name either."""
         if self.is_unix:
             return True
         address = self._address()
@@ -95,7 +96,8 @@ class Peer:
 
     @property
     def place(self) -> str:
-        """By what its failures are counted: an IPv4 address, or the /64 of an IPv6 one."""
+        """Returns by what the peer's failures are counted: an IPv4 address, or the /64 of an IPv6
+        one."""
         address = self._address()
         if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
             return str(ipaddress.IPv6Network((address, IPV6_SITE_BITS), strict=False))
@@ -117,8 +119,8 @@ class Peer:
 
     @classmethod
     def described_by(cls, fact: Callable[[str], Any]) -> Self:
-        """From what a transport says of itself: pass its `get_extra_info`. One that says nothing
-        any more describes nobody."""
+        """Makes a peer from what a transport says of itself: pass its `get_extra_info`. One that
+        says nothing any more describes nobody."""
         try:
             return cls._described(fact)
         except (AttributeError, OSError, ValueError):  # uvloop's, once its socket is gone
@@ -141,7 +143,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client says about itself, and how it proves it. Never shown: it holds a secret."""
+    """Holds what a client says about itself, and how it proves it. Never shown: it holds a
+    secret."""
 
     mechanism: str
     username: str = ""
@@ -189,7 +192,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client proved to be."""
+    """Tells who a client proved to be."""
 
     name: str
     tags: frozenset[str] = frozenset()
@@ -211,15 +214,15 @@ class NotChecked(AccessRefused):
 
 
 class Authenticator(Protocol):
-    """One way to prove who one is."""
+    """Checks credentials in one way."""
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
         """SASL names of what it takes from such a peer, best first."""
         ...
 
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity | None:
-        """Who it is; None: not mine to judge, ask the next. Raises AccessRefused: nobody is asked
-        any more."""
+        """Tells who the client is; None: another authenticator is to judge that. Raises
+        AccessRefused: nobody is asked any more."""
         ...
 
 
@@ -227,13 +230,13 @@ class Recognizer(Protocol):
     """Knows some clients again, at no cost."""
 
     async def recognize(self, credentials: Credentials) -> Identity | None:
-        """Who it is, where the same proof was right a while ago or is being checked already; None
-        says nothing."""
+        """Tells who the client is, where the same proof was right a while ago or is being checked
+        already; None says nothing."""
         ...
 
 
 class Authorizer(Protocol):
-    """One set of rules."""
+    """Judges by one set of rules."""
 
     def may_enter(self, identity: Identity, vhost: str) -> bool | None:
         """None: no rule of mine speaks of it, ask the next."""
@@ -245,7 +248,7 @@ class Authorizer(Protocol):
 
 
 class Source(Protocol):
-    """Where authenticators and authorizers have their knowledge from."""
+    """Keeps what authenticators and authorizers know."""
 
     async def refresh(self) -> bool:
         """Looks whether anything was changed. Raises StoreUnavailable."""
@@ -256,7 +259,7 @@ class Guest(Protocol):
     """A connection that was let in."""
 
     def expel(self, reason: str) -> None:
-        """It may not be there any more: tells the client, and ends."""
+        """Tells the client that it may not be there any more, and ends the connection."""
         ...
 
     def review(self) -> None:
@@ -328,7 +331,8 @@ class Auth:
         return Login(only_step, has_last_word=has_last_word)
 
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Identity:
-        """Who the client is. Raises AccessRefused, with no hint at what was wrong for a guesser."""
+        """Finds who the client is. Raises AccessRefused, with no hint at what was wrong for a
+        guesser."""
         name = credentials.username
         identity = await self._recognized(credentials)
         if identity is None:
@@ -351,8 +355,8 @@ class Auth:
     async def _converse(
         self, conversation: Conversation, peer: Peer, client_id: str, response: bytes
     ) -> Answer:
-        """One step; whoever fails in it has failed to log in. Before the client has said who it is,
-        there is nobody whose failures could count."""
+        """Takes one step of a login; whoever fails in it has failed to log in. Before the client
+        has said who it is, there is nobody whose failures could count."""
         name = conversation.username
         step = partial(conversation.step, response)
         is_guess = bool(name)
@@ -428,7 +432,7 @@ class Auth:
     # --- what
 
     def may_enter(self, identity: Identity, vhost: str) -> bool:
-        """Whether it may use a virtual host at all."""
+        """Tells whether a client may use a virtual host at all."""
         for authorizer in self._authorizers:
             answer = authorizer.may_enter(identity, vhost)
             if answer is not None:
@@ -440,23 +444,23 @@ class Auth:
         self._guests[guest] = (identity, vhost)
 
     def let_go(self, guest: Guest) -> None:
-        """A connection has ended. Answers about an identity that was this client's alone go with
-        it: fleets that come and go would fill the memory with them."""
+        """Forgets a connection that has ended. Answers about an identity that was this client's
+        alone go with it: fleets that come and go would fill the memory with them."""
         identity, _ = self._guests.pop(guest, NOBODY)
         if identity.client_id:
             self._kept_answers -= len(self._answers.pop(identity, ()))
 
     @property
     def present(self) -> int:
-        """Connections that are let in."""
+        """Counts the connections that are let in."""
         return len(self._guests)
 
     def is_present(self, connection: object) -> bool:
-        """Whether that one is let in."""
+        """Tells whether a connection is let in."""
         return connection in self._guests
 
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
-        """Whether it may do that. Never waits."""
+        """Tells whether a client may do that. Never waits."""
         answers = self._answers.get(identity)
         answer = answers.get((action, resource)) if answers is not None else None
         if answer is None:
@@ -480,7 +484,8 @@ class Auth:
         self._kept_answers = 0
 
     def require(self, identity: Identity, action: Action, resource: Resource) -> None:
-        """The same; raises AccessRefused, in words that an operator can act on."""
+        """Requires a right that `authorize` tells of. Raises AccessRefused, in words that an
+        operator can act on."""
         if not self.authorize(identity, action, resource):
             what = f"{resource.kind} '{resource.routing_key or resource.name}'"
             if resource.kind == "topic" and resource.routing_key is None:

@@ -1,4 +1,4 @@
-"""By which name a browser came here: checked, because its page may be anybody's.
+"""Checks by which name a browser came here, because its page may be anybody's.
 
 A browser on this machine is a loopback peer whatever page it shows, and with a DNS name that points
 to 127.0.0.1 (rebinding) the page and the gateway even have one origin. So a loopback peer has to
@@ -31,7 +31,8 @@ def host_in(authority: str) -> str | None:
 
 
 def is_own_name(host: str) -> bool:
-    """Whether a name can mean nothing but this machine: nobody else can have it point here."""
+    """Tells whether a name can mean nothing but this machine: nobody else can have it point
+    here."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -26,8 +26,8 @@ MOST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What a protocol's machine read: a login begins. Whoever carries the bytes takes the step, and
-    tells the machine what came of it."""
+    """Commands that a login begins, as a protocol's machine has read it. Whoever carries the bytes
+    takes the step, and tells the machine what came of it."""
 
     mechanism: str
     response: bytes
@@ -38,7 +38,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """The same login's next step; then the same."""
+    """Commands the next step of a login that has begun."""
 
     response: bytes
 
@@ -55,7 +55,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Who it is, and what it hears with its success."""
+    """Tells who the client is, and what it hears with its success."""
 
     identity: Identity
     data: bytes = b""
@@ -65,11 +65,11 @@ Answer = Challenge | Proven
 
 
 class Conversation(Protocol):
-    """What one mechanism makes of the steps of one login."""
+    """Takes the steps of one login, by one mechanism."""
 
     @property
     def username(self) -> str:
-        """Who the client says it is; empty before it did."""
+        """Tells who the client says it is; empty before it did."""
         ...
 
     async def step(self, response: bytes) -> Answer:
@@ -90,10 +90,12 @@ class Challenger(Protocol):
 
 
 class Login:
-    """One client's. Over after Proven, and after the first AccessRefused.
+    """Logs one client in, in several steps. It is over after Proven, and after the first
+    AccessRefused.
 
     `has_last_word` says that the protocol can tell something together with its success. Where it
-    cannot, that is one more challenge, to which the client answers with nothing (RFC 4422, 3.6)."""
+    cannot, that is one more challenge, to which the client answers with nothing (RFC 4422, 3.6).
+    """
 
     def __init__(
         self,

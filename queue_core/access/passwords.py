@@ -35,19 +35,19 @@ MOST_WAITING_OF_A_PLACE: Final = 500  # what one core checks in the 10 s that a 
 
 
 def hash_password(password: str) -> str:
-    """For the table of users: salted, and expensive to guess."""
+    """Hashes a password for the table of users: salted, and expensive to guess."""
     return _HASHER.hash(password)
 
 
 @cache
 def nobodys_hash() -> str:
-    """To check when there is no such user, so that the time taken tells nothing."""
+    """Makes a hash to check when there is no such user, so that the time taken tells nothing."""
     return hash_password(secrets.token_urlsafe(16))
 
 
 @dataclass(slots=True, eq=False)
 class Check:
-    """One password to be compared with one hash, for everybody who waits for that."""
+    """Compares one password with one hash, for everybody who waits for that."""
 
     digest: bytes
     password: bytes
@@ -72,7 +72,7 @@ class PasswordChecker:
         self.computed = 0
 
     async def is_right(self, password: bytes, password_hash: str, place: str = "") -> bool:
-        """Whether the password belongs to the hash. `place` is where whoever asks comes from.
+        """Tells whether the password belongs to the hash. `place` is where whoever asks comes from.
         Raises NotChecked when too many wait."""
         digest = self._digest(password, password_hash)
         if self._is_known(digest):
@@ -83,8 +83,8 @@ class PasswordChecker:
         return await self._answer(check)
 
     async def is_known(self, password: bytes, password_hash: str) -> bool:
-        """Whether the password is right, as far as that costs nothing: it was right before, or is
-        being checked for somebody else."""
+        """Tells whether the password is right, as far as that costs nothing: it was right before,
+        or is being checked for somebody else."""
         digest = self._digest(password, password_hash)
         if self._is_known(digest):
             return True

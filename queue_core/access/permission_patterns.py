@@ -54,8 +54,8 @@ _watch: Final = _Watch()
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
-    """Whether the pattern is found in the name. Outside of the main thread, where no signal comes,
-    there is no bound."""
+    """Tells whether the pattern is found in the name. Outside of the main thread, where no signal
+    comes, there is no bound."""
     if threading.current_thread() is not threading.main_thread():
         return pattern.search(name) is not None
     if not _watch.is_set_up:

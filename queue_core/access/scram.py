@@ -43,7 +43,7 @@ _FINAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is kept of a password, in PostgreSQL's own notation."""
+    """Holds what is kept of a password, in PostgreSQL's own notation."""
 
     iterations: int
     salt: bytes
@@ -70,7 +70,8 @@ class Verifier:
 
     @classmethod
     def nobodys(cls, key: bytes, name: str) -> Self:
-        """For a user who has none: the same salt each time he is asked for, and no proof fits."""
+        """Makes the verifier of a user who has none: the same salt each time the name is asked for,
+        and no proof fits."""
         salt = _mac(key, b"salt " + name.encode())[:SALT_BYTES]
         keys = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
         return cls(ITERATIONS, salt, *keys)
@@ -111,7 +112,7 @@ class ClientFirst:
 
 
 class ScramServer:
-    """One conversation, from the moment at which the client has said who it is."""
+    """Holds one conversation, from the moment at which the client has said who it is."""
 
     def __init__(self, first: ClientFirst, verifier: Verifier, nonce: str | None = None) -> None:
         self._first = first

@@ -1,1 +1,1 @@
-"""What becomes durable together, and the ports that the store implements."""
+"""Units of what becomes durable together, and the ports that the store implements."""

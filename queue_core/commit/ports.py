@@ -11,7 +11,7 @@ from queue_core.routing.exchanges import ExchangeSpec
 
 
 class Writer(Protocol):
-    """One writer, one commit at a time; what gathers while it runs goes into the next."""
+    """Commits units, one commit at a time; what gathers while it runs goes into the next."""
 
     submitted: int
     """Units so far. Whoever finds it unchanged has brought nothing that waits for the disk."""

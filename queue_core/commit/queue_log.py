@@ -44,7 +44,7 @@ class Log:
         self.on_refused: Callable[[Entry], None] | None = None
 
     def expect(self, message: Message) -> None:
-        """It is on its way to the disk."""
+        """Notes an entry that is on its way to the disk."""
         self.pending += 1
         if self.pending_bytes is not None:
             self.pending_bytes += message.size()
@@ -63,7 +63,7 @@ class Log:
             self.on_arrival(entries)
 
     def refuse(self, entry: Entry) -> None:
-        """It was on its way to the disk, and will not get there."""
+        """Notes that an entry which was on its way to the disk will not get there."""
         self.pending -= 1
         if self.pending_bytes is not None:
             self.pending_bytes -= entry.message.size()

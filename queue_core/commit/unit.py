@@ -1,6 +1,6 @@
-"""What must be committed together: messages that enter queues, messages that leave them, and the
-records that belong to them. One unit is never split over two transactions, but for a run, whose
-messages have nothing to do with each other."""
+"""Units of what must be committed together: messages that enter queues, messages that leave them,
+and the records that belong to them. One unit is never split over two transactions, but for a run,
+whose messages have nothing to do with each other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Publisher(Protocol):
-    """Who waits for a commit. Tokens are the publisher's own numbers, in the order it published."""
+    """Waits for a commit. Tokens are the publisher's own numbers, in the order it published."""
 
     def on_committed(self, tokens: list[int]) -> None:
         """Safe in PostgreSQL, in every durable queue: acknowledge now, not earlier."""
 
     def on_refused(self, tokens: list[int], error: CoreError) -> None:
-        """Not stored, and never will be: refuse in the protocol's own terms."""
+        """Refuses, in the protocol's own terms, what is not stored and never will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class Unit:
         return range(self.token, self.token + count)
 
     def apart(self) -> list[Unit]:
-        """Each message of a run by itself, so that one that cannot be stored fails alone."""
+        """Splits a run into a unit for each message, so that one that cannot be stored fails
+        alone."""
         if not self.is_run:
             return [self]
         return [
@@ -115,7 +116,8 @@ class Unit:
         return sum(entry.message.size() for _, entry in self.appends) + self.retained_bytes()
 
     def retained_bytes(self) -> int:
-        """Of messages that are in no queue of this unit, but become the value of their topic."""
+        """Returns the bytes of messages that are in no queue of this unit, but become the value of
+        their topic."""
         if self.appends or not self.records:
             return 0
         kept = (each.message for each in self.records if isinstance(each, RetainedRecord))

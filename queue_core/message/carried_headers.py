@@ -52,8 +52,8 @@ def packed(
     carried: Mapping[str, Value] | None = None,
     fields: Sequence[Note] = (),
 ) -> dict[str, Value]:
-    """As the map can hold them, with what the protocol carries in headers beside them. `fields` are
-    notes about other properties."""
+    """Packs headers into a map, beside those in which the protocol carries other properties.
+    `fields` are notes about other properties."""
     found: dict[str, Value] = dict(carried) if carried else {}
     notes = list(fields)
     written: list[Pair] = []
@@ -106,7 +106,7 @@ class Unpacked(NamedTuple):
 
 
 def unpacked(found: Mapping[str, Value], table: Table) -> Unpacked:
-    """What `packed` was given."""
+    """Unpacks a map: the headers and notes that `packed` was given."""
     if table.claimable.isdisjoint(found):
         return Unpacked(list(found.items()), {}, [])
     is_claimed = table.is_claimed
@@ -143,7 +143,7 @@ def _list_of(said: Value) -> list[Pair] | None:
 def _agrees(
     listed: list[Pair], rest: Mapping[str, Value], claimed: Mapping[str, Value], table: Table
 ) -> bool:
-    """Whether the table says what the list says, as far as it can say it."""
+    """Tells whether the map says what the list of headers says, as far as a map can say it."""
     for name, value in dict(reversed(listed)).items():
         if name in (TYPES, REPEATED) or name in claimed or _is_special(name, value, table):
             continue
@@ -200,9 +200,10 @@ _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?utf-?8"?\s*(?:;|$)', re.IGNOR
 
 
 def says_utf8(content_type: object) -> bool:
-    """Whether a content type says by itself that the body is text. Where it does, or where nobody
-    says so, `TEXT_FLAG` is not needed; it is 1 for text of a type without a charset, 0 for what was
-    said to be bytes, and false where MQTT's publisher left it open in spite of the charset."""
+    """Tells whether a content type says by itself that the body is text. Where it does, or where
+    nobody says so, `TEXT_FLAG` is not needed; it is 1 for text of a type without a charset, 0 for
+    what was said to be bytes, and false where MQTT's publisher left it open in spite of the
+    charset."""
     return isinstance(content_type, str) and _CHARSET.search(content_type) is not None
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 
 class Reading(NamedTuple):
-    """From a protocol: what stands at `place` is the canonical `field`. A field that begins with
-    `x-` is a header of that name."""
+    """Converts from a protocol: what stands at `place` becomes the canonical `field`. A field that
+    begins with `x-` is a header of that name."""
 
     place: str
     field: str
@@ -22,7 +22,7 @@ class Reading(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """To a protocol: the canonical `field` is written at `place`."""
+    """Converts to a protocol: the canonical `field` is written at `place`."""
 
     field: str
     place: str
@@ -32,8 +32,8 @@ class Writing(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What is no property but concerns the message as a whole, both ways: what the gateway acts on
-    (`read`), and what it writes for each delivery (`write`)."""
+    """Describes something that is no property but concerns the message as a whole, both ways: what
+    the gateway acts on (`read`), and what it writes for each delivery (`write`)."""
 
     field: str
     place: str

@@ -1,4 +1,4 @@
-"""What messages of one protocol look like in another, kept by what it was written from: publishers
+"""Keeps what messages of one protocol look like in another, by what it was written from: publishers
 repeat themselves, and many messages differ in their bodies alone.
 
 Knows which parts of a message a conversion may look at, and no protocol.
@@ -33,8 +33,9 @@ class Writings(Generic[T]):
         return len(self._kept)
 
     def of(self, message: Message) -> T | None:
-        """What every message with these properties looks like; None where it is not one for all:
-        ask for it by itself. Expiry and routing key are left to the caller."""
+        """Returns what every message with these properties looks like; None where messages with the
+        same properties may differ, so that each is converted by itself. Expiry and routing key are
+        left to the caller."""
         form, native = message.form, message.native
         if form is None or message.deaths or len(native) > MAX_NATIVE_BYTES:
             return None
@@ -50,8 +51,9 @@ class Writings(Generic[T]):
 
 
 def is_single(said: Properties) -> bool:
-    """Whether its conversion may depend on more than its properties: a reply address on the queues
-    that there are, a text or what we encoded ourselves on the body, our own headers on either."""
+    """Tells whether the conversion of a message may depend on more than its properties: a reply
+    address on the queues that there are, a text or what we encoded ourselves on the body, our own
+    headers on either."""
     kind = said.content_type
     return (
         said.reply_to is not None

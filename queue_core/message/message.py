@@ -28,7 +28,7 @@ COPIES: Final = "CC"  # the header with further routing keys
 
 
 class Properties(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a message says about itself, in no protocol's terms.
+    """Holds what a message says about itself, in no protocol's terms.
 
     Headers are pairs, not a mapping: MQTT repeats names and keeps their order.
     """
@@ -54,7 +54,7 @@ NO_PROPERTIES: Final = Properties()
 
 
 class Form(Protocol):
-    """One protocol's way to write properties; `code` is what the message table keeps of it."""
+    """Writes properties in one protocol's way; `code` is what the message table keeps of it."""
 
     code: int
 
@@ -64,7 +64,7 @@ class Form(Protocol):
 
 
 class Amendment(Protocol):
-    """What a consumer adds to a message that it gives back, in its protocol's own terms."""
+    """Holds what a consumer adds to a message that it gives back, in its protocol's own terms."""
 
     def apply(self, message: Message) -> Message:
         """The message as it is from now on, at that one place."""
@@ -86,7 +86,7 @@ class AmendingForm(Form, Protocol):
 
 
 class CanonicalForm:
-    """How the gateway itself writes properties: for messages that no adapter brought."""
+    """Writes properties in the gateway's own way: for messages that no adapter brought."""
 
     code = 0
 
@@ -106,7 +106,7 @@ _UUID, _DECIMAL = 1, 2  # extension types
 
 
 def _tagged(value: object) -> object:
-    """What msgpack has no type for, as an extension of it."""
+    """Encodes a value that msgpack has no type for, as an extension type."""
     match value:
         case UUID():
             return msgspec.msgpack.Ext(_UUID, value.bytes)
@@ -295,7 +295,8 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def count_death(deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
-    """The list with one more death: same queue and reason are counted, and move to the front."""
+    """Returns the list with one more death: same queue and reason are counted, and move to the
+    front."""
     earlier = next((d for d in deaths if (d.queue, d.reason) == (death.queue, death.reason)), None)
     if earlier is None:
         return (death, *deaths)
@@ -304,8 +305,8 @@ def count_death(deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
 
 
 def utc(seconds: float | None) -> datetime | None:
-    """A time as the database wants it. Raises ValueError for one that no calendar holds: what the
-    platform says of it, an OSError, is what a database that is away says, too."""
+    """Converts a time to what the database takes. Raises ValueError for one that no calendar holds:
+    what the platform says of it, an OSError, is what a database that is away says, too."""
     if seconds is None:
         return None
     try:

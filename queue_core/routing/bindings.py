@@ -17,7 +17,7 @@ Q = TypeVar("Q", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class BindingLimits:
-    """How many bindings may lead to one queue or exchange, and from one exchange. A headers
+    """Limits how many bindings may lead to one queue or exchange, and from one exchange. A headers
     exchange compares every message with each of its bindings, so it may have fewer. Subscriptions
     are counted with their session, and not here."""
 
@@ -75,8 +75,8 @@ class Binding(Generic[Q]):
 
     @property
     def weight(self) -> int:
-        """For how many bindings it counts: long arguments take memory, and time with each message
-        that a headers exchange compares with them."""
+        """Returns for how many bindings this one counts: long arguments take memory, and time with
+        each message that a headers exchange compares with them."""
         return 1 + len(self.identity) // TEXT_OF_ONE
 
     def __hash__(self) -> int:

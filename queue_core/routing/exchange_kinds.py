@@ -1,4 +1,4 @@
-"""Which class is which kind of exchange."""
+"""Maps each kind of exchange to its class."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] =
 
 
 def make_exchange(spec: ExchangeSpec, *, hides_dollar: bool = False) -> Exchange[Q]:
-    """An exchange of the kind that the spec names, with no bindings yet. One that delays is one of
-    the kind that it routes as: a delay is the message's, and waits in the queues."""
+    """Makes an exchange of the kind that the spec names, with no bindings yet. A delaying exchange
+    is made as the kind that it routes as: a delay is the message's, and waits in the queues."""
     if spec.is_topic:
         return TopicExchange(spec, hides_dollar=hides_dollar)
     return CLASSES[spec.routes_as](spec)

@@ -136,12 +136,12 @@ class ExchangeSpec:
 
     @property
     def is_topic(self) -> bool:
-        """Whether keys are topics, which permissions may tell apart."""
+        """Tells whether keys are topics, which permissions may tell apart."""
         return self.routes_as is ExchangeKind.TOPIC
 
     @property
     def alternate(self) -> str | None:
-        """Where messages go that match no binding."""
+        """Names the exchange for messages that match no binding."""
         name = self.arguments.get(ALTERNATE)
         return None if name is None else str(name)
 
@@ -158,7 +158,7 @@ class ExchangeSpec:
         return tuple(name for name in self.arguments if name not in self.acting)
 
     def require_effect(self) -> None:
-        """For whoever wants no argument that does nothing."""
+        """Refuses arguments that have no effect, for clients that ask for that."""
         if self.inert:
             raise UnsupportedArgument(
                 f"exchange '{self.name}': argument '{self.inert[0]}' has no effect here, and "
@@ -188,7 +188,7 @@ class Exchange(ABC, Generic[Q]):
 
     @property
     def reads_headers(self) -> bool:
-        """Whether a message's headers decide."""
+        """Tells whether a message's headers decide where it goes."""
         return False
 
     @property
@@ -198,12 +198,13 @@ class Exchange(ABC, Generic[Q]):
 
     @property
     def is_constant(self) -> bool:
-        """Whether every message with the same key, headers and property takes the same way."""
+        """Tells whether every message with the same key, headers and property takes the same
+        way."""
         return True
 
     @property
     def effort(self) -> int:
-        """How long finding the bindings for one key takes, in looks into a small trie."""
+        """Estimates how long finding the bindings for one key takes, in looks into a small trie."""
         return 1
 
     # Arguments tell bindings apart everywhere; to these kinds they also say which messages go there
@@ -254,7 +255,8 @@ class Exchange(ABC, Generic[Q]):
 
 
 class DirectExchange(Exchange[Q]):
-    """By equal key. The default exchange is one too: each queue is bound to it by its name."""
+    """Routes by equal key. The default exchange is one too: each queue is bound to it by its
+    name."""
 
     __slots__ = ("_by_key",)
 
@@ -276,7 +278,7 @@ class DirectExchange(Exchange[Q]):
 
 
 class FanoutExchange(Exchange[Q]):
-    """Everything, whatever its key."""
+    """Routes every message to every binding, whatever its key."""
 
     __slots__ = ()
 
@@ -293,8 +295,8 @@ class FanoutExchange(Exchange[Q]):
 
 
 class TopicExchange(Exchange[Q]):
-    """By pattern. Of all topic exchanges only the topic space itself hides `$` topics from leading
-    wildcards and takes slash filters; to the others `$` is a character like any."""
+    """Routes by pattern. Of all topic exchanges only the topic space itself hides `$` topics from
+    leading wildcards and takes slash filters; to the others `$` is a character like any."""
 
     __slots__ = ("_trie",)
 
@@ -316,7 +318,8 @@ class TopicExchange(Exchange[Q]):
 
 
 class HeadersExchange(Exchange[Q]):
-    """By the message's headers, compared with the binding's arguments; the key says nothing."""
+    """Routes by the message's headers, compared with the binding's arguments; the key says
+    nothing."""
 
     __slots__ = ("_patterns",)
 
@@ -348,8 +351,8 @@ class HeadersExchange(Exchange[Q]):
 
 @dataclass(frozen=True, slots=True)
 class HeaderPattern:
-    """What a binding asks of the headers: `present` must only be there, `equal` must be the same,
-    and all of them must (`needs_all`) or any one."""
+    """Holds what a binding asks of the headers: `present` must only be there, `equal` must be the
+    same, and all of them must (`needs_all`) or any one."""
 
     needs_all: bool
     present: tuple[str, ...]

@@ -31,7 +31,7 @@ OWNER_MASK: Final = (1 << OWNER_BITS) - 1
 
 
 class ChoosingExchange(Exchange[Q]):
-    """One binding for each message."""
+    """Routes each message to one of the bindings that match."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class OrderedChoice(ChoosingExchange[Q]):
 
 
 class RandomExchange(OrderedChoice[Q]):
-    """By chance. `x-local-random` is the same: all queues are this gateway's."""
+    """Chooses a binding by chance. `x-local-random` is the same: all queues are this gateway's."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class RandomExchange(OrderedChoice[Q]):
 
 
 class ModulusHashExchange(OrderedChoice[Q]):
-    """By the key's hash modulo the number of bindings."""
+    """Chooses a binding by the key's hash modulo the number of bindings."""
 
     __slots__ = ()
 
@@ -82,9 +82,9 @@ class ModulusHashExchange(OrderedChoice[Q]):
 
 
 class ConsistentHashExchange(ChoosingExchange[Q]):
-    """By the place of a hash on a ring, on which each binding has as many points as its weight,
-    the binding's key, says. A binding that comes or goes moves only what falls to it, and the ring
-    is changed when it is next needed, by the points of that binding alone."""
+    """Chooses a binding by the place of a hash on a ring, on which each binding has as many points
+    as its weight, the binding's key, says. A binding that comes or goes moves only what falls to
+    it, and the ring is changed when it is next needed, by the points of that binding alone."""
 
     __slots__ = ("_coming", "_free", "_going", "_numbers", "_owners", "_ring", "_weight")
 
@@ -167,7 +167,7 @@ def _points(binding: Binding[Q], number: int) -> Iterator[int]:
 
 
 def stable_hash(text: str) -> int:
-    """The same in every process, unlike Python's own."""
+    """Hashes to the same number in every process, unlike Python's own hash."""
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest)
 
@@ -182,7 +182,7 @@ def _text(value: object) -> str:
 
 
 def _place(binding: Binding[Q]) -> str:
-    """What tells a binding from the others of its exchange, by names alone."""
+    """Names a binding so that it differs from the others of its exchange, by names alone."""
     destination = binding.destination
     kind = "exchange" if isinstance(destination, ExchangeRef) else "queue"
     name = getattr(destination, "name", destination)

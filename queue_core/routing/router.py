@@ -49,8 +49,8 @@ K = TypeVar("K")
 
 
 class Removal(NamedTuple, Generic[Q]):
-    """What a removal took away, and which auto-delete exchanges it left without a binding: whoever
-    asked for it deletes those, too."""
+    """Lists what a removal took away, and which auto-delete exchanges it left without a binding:
+    whoever asked for it deletes those, too."""
 
     bindings: tuple[Binding[Q], ...]
     unused_exchanges: tuple[str, ...]
@@ -95,8 +95,8 @@ class Router(Generic[Q]):
         *,
         inside: bool = False,
     ) -> Route[Q]:
-        """Where a message published to that exchange goes. `inside` is for what the gateway itself
-        publishes, such as dead letters: internal exchanges are open to it."""
+        """Finds where a message published to that exchange goes. `inside` is for what the gateway
+        itself publishes, such as dead letters: internal exchanges are open to it."""
         route = self.routes.get((exchange, key))
         if route is None:
             start = self._open(exchange, inside)
@@ -111,7 +111,7 @@ class Router(Generic[Q]):
         headers: Callable[[], Mapping[str, object]] = no_headers,
         property_of: Callable[[str], object] = no_property,
     ) -> Route[Q]:
-        """Where a message published to that slash name goes; InvalidTopic if it is none. What is in
+        """Finds where a message published to that slash name goes. Raises InvalidTopic. What is in
         `topic_routes` has been checked."""
         route = self.topic_routes.get(topic)
         if route is None:
@@ -131,8 +131,8 @@ class Router(Generic[Q]):
         *,
         inside: bool = False,
     ) -> Route[Q]:
-        """Where a message with several keys (CC, BCC) goes: each queue once, and the alternate
-        exchange only if none of the keys matched. Not cached. Raises LimitExceeded."""
+        """Finds where a message with several keys (CC, BCC) goes: each queue once, and the
+        alternate exchange only if none of the keys matched. Not cached. Raises LimitExceeded."""
         start, different = self._open(exchange, inside), tuple(dict.fromkeys(keys))
         return self._find(start, different, headers, property_of)[0]
 
@@ -283,11 +283,12 @@ class Router(Generic[Q]):
         return bound is not None
 
     def bindings_of(self, destination: Q | ExchangeRef) -> list[Binding[Q]]:
-        """All that leads to that queue or exchange, in order of binding."""
+        """Returns the bindings that lead to that queue or exchange, in order of binding."""
         return list(self._by_destination.get(destination, ()))
 
     def bindings(self) -> list[Binding[Q]]:
-        """All bindings, those that registered queues have with the default exchange among them."""
+        """Returns all bindings, those that registered queues have with the default exchange among
+        them."""
         return [each for exchange in self._exchanges.values() for each in exchange.bindings]
 
     def _check_bindable(self, source: str, destination: Q | ExchangeRef) -> None:

@@ -23,7 +23,7 @@ MAX_LEVELS: Final = 256  # as many as the longest AMQP 0.9.1 routing key can hav
 
 
 def levels_of(topic: str, max_levels: int = MAX_LEVELS) -> list[str]:
-    """The levels of a slash name; InvalidTopic if it is none."""
+    """Splits a slash name into its levels. Raises InvalidTopic."""
     if "+" in topic or "#" in topic:
         raise InvalidTopic(
             f"topic '{_shown(topic)}' has a wildcard in it; publish to a name without + and #"
@@ -32,7 +32,8 @@ def levels_of(topic: str, max_levels: int = MAX_LEVELS) -> list[str]:
 
 
 def filter_tokens(topic_filter: str, max_levels: int = MAX_LEVELS) -> Tokens:
-    """What a slash filter matches; InvalidTopic if it breaks the rules of filters."""
+    """Splits a slash filter into tokens. Raises InvalidTopic where it breaks the rules of
+    filters."""
     levels = _split(topic_filter, "filter", max_levels)
     for level in levels:
         if len(level) > 1 and (ONE in level or MANY in level):
@@ -48,7 +49,8 @@ def filter_tokens(topic_filter: str, max_levels: int = MAX_LEVELS) -> Tokens:
 
 
 def pattern_tokens(pattern: str) -> Tokens:
-    """What a dot pattern matches: `*` is one word, `#` any number of them wherever it stands."""
+    """Splits a dot pattern into tokens: `*` is one word, `#` any number of them wherever it
+    stands."""
     words = pattern.split(".")
     if "*" not in words and "#" not in words:
         return tuple(_split(slashed(pattern), "pattern", MAX_LEVELS))
@@ -83,6 +85,6 @@ def _too_many(noun: str, text: str, count: int, max_levels: int) -> InvalidTopic
 
 
 def _shown(text: str) -> str:
-    """Short and printable: the text goes into logs and reason strings."""
+    """Makes a text short and printable, for logs and reason strings."""
     start = text if len(text) <= 80 else text[:77] + "..."
     return start if start.isprintable() else start.encode("unicode_escape").decode()

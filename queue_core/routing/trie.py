@@ -21,7 +21,7 @@ _CHILDLESS: Final[dict[str, Any]] = {}  # shared by all leaves, never filled
 
 
 class _Node(Generic[T]):
-    """One level of some filters: its entries are those whose filter ends here."""
+    """Stands for one level of some filters: its entries are those whose filter ends here."""
 
     __slots__ = ("children", "entries", "is_many", "many", "one")
 
@@ -103,12 +103,12 @@ class Trie(Generic[T]):
         self._count = 0
 
     def __len__(self) -> int:
-        """How many pairs of a filter and an entry there are."""
+        """Counts the pairs of a filter and an entry."""
         return self._count
 
     @property
     def is_bare(self) -> bool:
-        """Nothing is left, not even the way to where something was."""
+        """Tells whether nothing is left, not even the way to where something was."""
         return not self._root.has_next() and not self._root.entries
 
     def add(self, tokens: Sequence[str], entry: T) -> bool:

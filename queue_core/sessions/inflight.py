@@ -1,4 +1,5 @@
-"""In-flight state of sessions: which exchange of packets stands where, in memory and as committed.
+"""Keeps the in-flight state of sessions: which exchange of packets stands where, in memory and as
+committed.
 
 What the states mean is the adapter's business; here 0 is the end of an exchange, and the newest
 record of a packet counts.
@@ -15,7 +16,7 @@ PacketKey = tuple[bool, int]  # is it outgoing, and its number
 
 
 class PacketState(NamedTuple):
-    """Where an exchange stands, and which message it is about."""
+    """Says where an exchange of packets stands, and which message it is about."""
 
     state: int
     queue_id: int | None = None
@@ -47,6 +48,6 @@ class PacketLedger:
                 held[record.is_outgoing, record.packet_id] = record
 
     def records(self) -> Iterator[PacketRecord]:
-        """All that is in flight."""
+        """Returns a record of everything in flight."""
         for held in self._by_session.values():
             yield from held.values()

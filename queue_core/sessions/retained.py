@@ -77,7 +77,7 @@ class RetainedStore(Protocol):
     """The table of retained messages."""
 
     def topics(self) -> AsyncIterator[list[KeptTopic]]:
-        """All rows, some at a time."""
+        """Yields all rows, some at a time."""
         ...
 
     async def read(self, vhost: str, topics: Sequence[str]) -> dict[str, Kept]: ...
@@ -87,7 +87,7 @@ class RetainedStore(Protocol):
 
 
 class Node:
-    """One level of some topics; the topic that ends here is named in full."""
+    """Stands for one level of some topics; the topic that ends here is named in full."""
 
     __slots__ = ("children", "expires_at", "number", "size", "topic")
 
@@ -182,7 +182,7 @@ class TopicIndex:
                 stack.append((node.children[token], depth + 1))
 
     def _children(self, node: Node) -> list[Node]:
-        """Those that a wildcard leads to: not the `$` topics from the root."""
+        """Returns the nodes that a wildcard leads to: from the root, not the `$` topics."""
         if node is not self._root:
             return list(node.children.values())
         return [child for level, child in node.children.items() if level[:1] != "$"]
@@ -235,8 +235,8 @@ class Retained:
     # --- values come and go with commits
 
     def record(self, vhost: str, message: Message, qos: int) -> RetainedRecord:
-        """What a unit carries to make this its topic's value; an empty body clears it. Raises
-        LimitExceeded."""
+        """Makes the record with which a unit makes this message its topic's value; an empty body
+        clears it. Raises LimitExceeded."""
         topic = message.topic
         if message.body:
             self._check_limits(vhost, message)
@@ -358,8 +358,8 @@ class Retained:
                     yield kept
 
     async def _has_caught_up(self, mark: int) -> bool:
-        """All that was published before is in the table, or never will be. False: the database is
-        away, and nobody has to wait for it who can be served without."""
+        """Waits until all that was published before is in the table, or never will be. False: the
+        database is away, and nobody has to wait for it who can be served without."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._flushed()
@@ -373,8 +373,9 @@ class Retained:
         return True
 
     def _is_value(self, vhost: str, topic: str, number: int) -> bool:
-        """Whether that publish still is the last one of its topic. Asked for each value when its
-        turn comes: whoever reads a page may take long over it, and hears of newer ones itself."""
+        """Tells whether that publish still is the last one of its topic. Asked for each value when
+        its turn comes: whoever reads a page may take long over it, and hears of newer ones
+        itself."""
         coming = self._coming.get((vhost, topic))
         if coming is not None:
             return coming.number == number

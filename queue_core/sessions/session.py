@@ -37,7 +37,7 @@ USERS_OWN: Final = "$user/"  # and the user's name: a client id that another use
 
 
 def users_own_id(user: str | None, client_id: str) -> str:
-    """What tells a user's client id from the same id of another user."""
+    """Returns a client id that differs from the same id of another user."""
     return f"{USERS_OWN}{quote(user or '', safe='')}/{client_id}"
 
 
@@ -77,7 +77,7 @@ class SessionSettings:
             queue.backpressure = Backpressure(queue, self.stall_seconds)
 
     def live_spec(self) -> QueueSpec:
-        """What queues of connected clients are, but for their names."""
+        """Returns the spec of a connected client's queue; only the name differs between clients."""
         arguments = {
             "x-max-length": self.live_messages,
             "x-max-length-bytes": self.live_bytes,
@@ -86,7 +86,7 @@ class SessionSettings:
         return QueueSpec.parse("", arguments, durable=False)
 
     def stored_spec(self) -> QueueSpec:
-        """What queues of clients that are away are, but for their names."""
+        """Returns the spec of a stored session's queue; only the name differs between sessions."""
         arguments = {
             "x-max-length": self.offline_messages,
             "x-overflow": Overflow.DROP_HEAD.value,
@@ -111,11 +111,11 @@ class SessionStore(Protocol):
     """The tables of sessions, subscriptions and packets."""
 
     async def load(self, now: float) -> list[SessionState]:
-        """All stored sessions. Those that were connected are disconnected from now on."""
+        """Reads all stored sessions. Those that were connected are disconnected from now on."""
         ...
 
     async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
-        """What is in flight, by session."""
+        """Reads what is in flight, by session."""
         ...
 
     async def add(self, state: SessionState, queue_name: str, now: float) -> int:
@@ -144,7 +144,7 @@ class SessionStore(Protocol):
 
 @dataclass(slots=True)
 class SessionState:
-    """What a session is, connected or not. `id` is 0 when nothing of it is stored."""
+    """Holds the state of a session, connected or not. `id` is 0 when nothing of it is stored."""
 
     key: ClientKey
     user: str | None
@@ -166,7 +166,7 @@ class SessionState:
         return [each for each in self.subscriptions.values() if each.share is not None]
 
     def ends_at(self) -> float | None:
-        """When nobody comes back before; None: never."""
+        """Returns when the session ends if nobody comes back before; None: never."""
         if self.disconnected_at is None or self.expiry is None:
             return None
         return self.disconnected_at + self.expiry
@@ -269,7 +269,7 @@ class Session:
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
-        """By address."""
+        """Returns the subscriptions by address."""
         return self.state.subscriptions
 
     @property
@@ -296,7 +296,7 @@ class Session:
             )
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Nothing else happens to this client's session meanwhile."""
+        """Keeps everything else from happening to this client's session meanwhile."""
         return self._sessions.turn_of(self.key)
 
     # --- subscriptions
@@ -310,7 +310,7 @@ class Session:
         return (await self.subscribe_all([subscription]))[0]
 
     async def subscribe_all(self, subscriptions: list[Subscription]) -> list[bool]:
-        """In one transaction, all or none."""
+        """Adds subscriptions in one transaction, all or none."""
         self.check_attached()
         self._sessions.check_subscriptions(self.state, subscriptions)
         change = self.change()
@@ -364,7 +364,7 @@ class Session:
         queue_id: int | None = None,
         offset: int | None = None,
     ) -> PacketRecord:
-        """The same in memory only: it outlives the connection, not the gateway."""
+        """Notes a packet in flight in memory only: it outlives the connection, not the gateway."""
         record = PacketRecord(self.state.id, is_outgoing, packet_id, state, queue_id, offset)
         self.state.note(record)
         return record

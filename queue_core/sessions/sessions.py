@@ -302,7 +302,7 @@ class Sessions:
             self._agenda.at(now + RETRY, lambda: self._later(self._disconnect_again(state)))
 
     def _release(self, session: Session) -> None:
-        """From here on the connection that had the session has nothing of it any more."""
+        """Takes the session from its connection, which has nothing of it from here on."""
         vhost, state = session.vhost, session.state
         session.is_attached = False
         self._attached.pop(state.key, None)
@@ -424,7 +424,7 @@ class Sessions:
                 stored.cursor.history.begun.add(record.offset)
 
     def _left(self, key: ClientKey) -> float | None:
-        """How long a session will still be there, in seconds; None: for ever."""
+        """Returns how long a session will still be there, in seconds; None: for ever."""
         state = self._states.get(key)
         ends_at = 0.0 if state is None else state.ends_at()
         return None if ends_at is None else max(0.0, ends_at - self._clock())
@@ -453,7 +453,8 @@ class Sessions:
         self.retained.committed(each for each in records if isinstance(each, RetainedRecord))
 
     def live_packets(self) -> Iterator[PacketRecord]:
-        """All packets in flight as the database knows them, for a new generation of the journal."""
+        """Returns all packets in flight as the database knows them, for a new generation of the
+        journal."""
         return self.ledger.records()
 
     def stored_states(self) -> Iterable[SessionState]:
@@ -470,7 +471,7 @@ class Sessions:
         return len(self._states)
 
     def all(self, vhost: str | None = None) -> Iterator[SessionInfo]:
-        """For people: every session, stored or connected."""
+        """Lists every session, stored or connected, for people."""
         states = {key: session.state for key, session in self._attached.items()} | self._states
         for key, state in states.items():
             if vhost is None or key[0] == vhost:
@@ -478,7 +479,8 @@ class Sessions:
 
 
 def _tell(call: Callable[..., None], *facts: object) -> None:
-    """What a connection does wrong when it loses its session is not for the next one to suffer."""
+    """Tells a connection that it has lost its session. An error that it makes then is logged: the
+    next connection is not to suffer from it."""
     try:
         call(*facts)
     except Exception:

@@ -48,7 +48,7 @@ class Group:
     stored: ClassicQueue | None = None
 
     def options(self) -> Subscription:
-        """What the group asks for: as much as the most demanding of its members."""
+        """Returns what the group asks for: as much as the most demanding of its members."""
         qos = max((member.subscription.qos for member in self.members.values()), default=0)
         return Subscription(self.filter, qos, share=self.name.partition("/")[0])
 
@@ -155,8 +155,8 @@ class Shares:
                 self._adopt(group, queue)
 
     async def heal(self) -> None:
-        """After all members are restored: groups whose stored queue is missing get one, and those
-        that have one are bound to it."""
+        """Mends groups after all members are restored: groups whose stored queue is missing get
+        one, and those that have one are bound to it."""
         for group in list(self._groups.values()):
             await self._provide_stored(group)
 
@@ -192,8 +192,8 @@ class Shares:
             session.owner.on_shared_changed()
 
     def _bind(self, group: Group) -> None:
-        """With what the group asks for now. Stored first: what is on its way goes to one of the
-        two queues in any case, and never to both."""
+        """Binds the group's queues with what the group asks for now. The stored one comes first:
+        what is on its way goes to one of the two queues in any case, and never to both."""
         options = group.options()
         if group.stored is not None and not group.stored.is_deleted:
             group.vhost.subscribe(group.filter, group.stored, options)

@@ -1,4 +1,4 @@
-"""What a subscriber asked for, and which messages the queues that serve subscribers take.
+"""Says what a subscriber asked for, and which messages the queues that serve subscribers take.
 
 A subscription travels as the options of a topic binding: it lies beside each message that it led to
 a queue, in memory and in the table. What its fields mean on the wire is the adapter's business.
@@ -34,7 +34,8 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """As it was subscribed: what tells the subscriptions of a session apart."""
+        """Returns the filter as it was subscribed: it tells the subscriptions of a session
+        apart."""
         return self.filter if self.share is None else f"{SHARE_PREFIX}{self.share}/{self.filter}"
 
 

@@ -27,7 +27,7 @@ LONGEST_ADDRESS: Final = 2000  # bytes of a stored subscription's filter: it is 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One address of a change: what it was, and what it becomes; None: no subscription."""
+    """Changes one address: what it was, and what it becomes; None: no subscription."""
 
     address: str
     before: Subscription | None
@@ -35,8 +35,8 @@ class Step:
 
 
 class Change:
-    """What one request asks of one session. Steps act when they are made; `commit` once, after the
-    last."""
+    """Changes the subscriptions of one session, as one request asks. Steps act when they are made;
+    `commit` once, after the last."""
 
     def __init__(self, changes: Changes, session: Session) -> None:
         self.vhost = session.vhost
@@ -154,8 +154,8 @@ class Changes:
     # --- undoing
 
     def _undo(self, change: Change) -> None:
-        """As it was before; but what a later change has made of an address stays, and that one
-        comes to stand on what was before this one."""
+        """Puts everything back as it was before; but what a later change has made of an address
+        stays, and that one comes to stand on what was before this one."""
         state = change.state
         if self._session_of(state) is None and self._states.get(state.key) is not state:
             return  # the session ended, with all its subscriptions

@@ -95,8 +95,8 @@ class Wills:
         qos: int = 0,
         lifetime: float | None = None,
     ) -> None:
-        """In the database when this returns. `lifetime` starts when the will is published, which
-        happens in the name of `identity`."""
+        """Stores a will, which is in the database when this returns. `lifetime` starts when the
+        will is published, which happens in the name of `identity`."""
         async with session.turn():
             session.check_attached()
             key = session.key
@@ -216,7 +216,7 @@ class Wills:
             await self._delete(key)
 
     async def _drop_forbidden(self, vhost: Vhost, key: ClientKey, will: Will) -> None:
-        """Its user was removed, or may not publish there any more."""
+        """Drops a will whose user was removed, or may not publish there any more."""
         vhost.context.counters.dropped_wills += 1
         whose = "nobody" if will.identity is None else f"user '{will.identity.name}'"
         log.warning("will of '%s' is dropped: %s may not publish it any more", key[1], whose)

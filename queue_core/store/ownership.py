@@ -1,4 +1,5 @@
-"""Who owns the database: one gateway at a time, by an advisory lock on the connection that writes.
+"""Ownership of the database: one gateway at a time, by an advisory lock on the connection that
+writes.
 
 The lock and the writes share a session, so a gateway that lost its lock cannot write: its
 connection is gone, too; and each transaction looks at the fence. When the gateway comes back, the
@@ -94,7 +95,8 @@ class DatabaseInUse(StoreUnavailable):
 
 
 class OwnershipLost(StoreUnavailable):
-    """What is in memory here is not true any more: this gateway must not go on with it."""
+    """Says that what is in memory here is not true any more: this gateway must not go on with
+    it."""
 
 
 class Setback(OwnershipLost):
@@ -104,7 +106,7 @@ class Setback(OwnershipLost):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What a gateway takes its database with."""
+    """Holds what a gateway takes its database with."""
 
     url: str
     node: str  # name of the gateway, for people

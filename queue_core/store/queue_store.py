@@ -67,7 +67,7 @@ class QueueStore:
             self.queues.pop(queue.log.queue_id, None)
 
     def lies_in(self, segments: Set[int]) -> bool:
-        """Whether some queue holds messages in one of those segments."""
+        """Tells whether some queue holds messages in one of those segments."""
         return any(segments & queue.log.spans.keys() for queue in self.queues.values())
 
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:

@@ -63,12 +63,13 @@ _LEAF: Final = re.compile(rf"({'|'.join((*LOG_TABLES, *JOURNAL_TABLES, MARK_TABL
 
 
 def is_leaf(table_name: str) -> bool:
-    """Whether a table is a partition, made and dropped while the gateway runs."""
+    """Tells whether a table is a partition, made and dropped while the gateway runs."""
     return _LEAF.fullmatch(table_name) is not None
 
 
 def content_columns() -> list[Column[Any]]:
-    """What a message says, wherever one is kept: log, outbox, will, retained."""
+    """Makes the columns of what a message says, wherever one is kept: log, outbox, will,
+    retained."""
     return [
         optional("expires_at", Timestamp, "When it is worth nothing any more; null: never."),
         optional("priority", SmallInteger, "0 to 255 as published; null: none given."),

@@ -57,7 +57,8 @@ def identity(kind: Any, comment: str) -> Column[Any]:
 
 
 def delayed_index(table_name: str) -> Index:
-    """Of the few rows that have a time before which their message is not delivered."""
+    """Makes an index of the few rows that have a time before which their message is not
+    delivered."""
     where = text("not_before IS NOT NULL")
     return Index(f"{table_name}_delayed_idx", "queue_id", "not_before", postgresql_where=where)
 

@@ -1,5 +1,5 @@
-"""What a gateway does with its database while it serves: it takes over what SQL asks for, drops
-what nobody needs any more, and looks at the database again when the writer comes back to it.
+"""The work on a database while a gateway serves: it takes over what SQL asks for, drops what nobody
+needs any more, and looks at the database again when the writer comes back to it.
 
 Knows when each is to be done; how, the parts know.
 """

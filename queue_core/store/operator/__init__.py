@@ -1,1 +1,1 @@
-"""What operators ask of a database: its state, its schema, its faults."""
+"""Answers to what operators ask of a database: its state, its schema, its faults."""

@@ -194,7 +194,7 @@ async def clock(connection: asyncpg.Connection) -> list[Finding]:
 
 
 async def sight(connection: asyncpg.Connection) -> list[Finding]:
-    """What this login cannot see is said, and nothing concluded from it."""
+    """Says what this login cannot see, and concludes nothing from it."""
     row = await connection.fetchrow(_HIDDEN)
     assert row is not None
     if not row["sessions"]:
@@ -347,7 +347,7 @@ async def torn_tables(connection: asyncpg.Connection) -> list[Finding]:
 
 
 async def losses(connection: asyncpg.Connection) -> list[Finding]:
-    """What the database has lost of late, by its own account."""
+    """Finds what the database has lost of late, by its own account."""
     found = [
         warn(
             f"{_LOST if row['cause'] != UNPROVEN else _UNKNOWN}, noticed {_age(row['age'])} ago: "
@@ -417,7 +417,8 @@ ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (
 
 
 async def examine(connection: asyncpg.Connection) -> list[Finding]:
-    """Everything. Where the schema is not as it should be, its own tables are left alone."""
+    """Examines everything. Where the schema is not as it should be, its own tables are left
+    alone."""
     found = await server(connection)
     checks = SCHEMA_FREE
     if all(finding.level is Level.OK for finding in found):
@@ -435,7 +436,7 @@ async def examine(connection: asyncpg.Connection) -> list[Finding]:
 
 
 def _what_it_runs(query: str | None) -> str:
-    """In one line; what PostgreSQL hides is said to be hidden."""
+    """Writes the query of a session in one line; one that PostgreSQL hides is said to be hidden."""
     if query == "<insufficient privilege>":
         return "what it runs is hidden from this login"
     return " ".join((query or "").split())

@@ -1,4 +1,4 @@
-"""What a doctor found: how bad it is, what it is, and the way out."""
+"""Findings of `howdah doctor`: how bad each is, what it is, and the way out."""
 
 from __future__ import annotations
 

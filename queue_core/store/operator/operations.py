@@ -1,4 +1,4 @@
-"""What operators ask of queues: how they stand, what is in them, and changes that the running
+"""Operations on queues for operators: how they stand, what is in them, and changes that the running
 gateway makes for them.
 
 Answers for calling the views and functions of the schema over one connection, with the rights of
@@ -254,7 +254,8 @@ class Operations:
     # --- looking
 
     async def queues(self, vhost: str | None = None) -> list[QueueStatus]:
-        """Of all virtual hosts, or of one. Raises OperationError where there is no such one."""
+        """Reads the state of the queues of all virtual hosts, or of one. Raises OperationError
+        where there is no such one."""
         rows = await self._connection.fetch(QUEUES, vhost, None)
         if not rows and vhost and not await self._connection.fetchval(HAS_VHOST, vhost):
             raise OperationError(
@@ -280,7 +281,8 @@ class Operations:
         )
 
     async def consumers(self, vhost: str | None, name: str | None) -> list[ConsumerStatus]:
-        """Of all durable queues, of a virtual host's, or of one; none where no gateway runs."""
+        """Reads the consumers of all durable queues, of a virtual host's, or of one; none where no
+        gateway runs."""
         if vhost is not None and name is not None:
             await self._require_status(vhost, name)
         rows = await self._connection.fetch(CONSUMERS, vhost, name)
@@ -309,14 +311,14 @@ class Operations:
         return [PeekedMessage(**row) for row in rows]
 
     async def is_served(self) -> bool:
-        """Whether a gateway owns this database now."""
+        """Tells whether a gateway owns this database now."""
         return bool(await self._connection.fetchval(IS_SERVED, LOCK))
 
     # --- publishing
 
     async def has_queue(self, vhost: str, name: str) -> bool | None:
-        """Whether there is a durable queue of that name. None: the login may not see that, or it
-        would have to wait for somebody's lock, which publishing does not."""
+        """Tells whether there is a durable queue of that name. None: the login may not see that, or
+        it would have to wait for somebody's lock, which publishing does not."""
         if not await self._connection.fetchval(MAY_READ_QUEUES):
             return None
         try:
@@ -412,14 +414,14 @@ class Operations:
         return await self._submit(UNBIND, name, key, exchange, vhost)
 
     async def bind_topic(self, vhost: str, name: str, topic_filter: str) -> int:
-        """What matches the MQTT filter goes into the queue."""
+        """Binds a queue to an MQTT filter."""
         return await self._submit(BIND_TOPIC, name, topic_filter, vhost)
 
     async def unbind_topic(self, vhost: str, name: str, topic_filter: str) -> int:
         return await self._submit(UNBIND_TOPIC, name, topic_filter, vhost)
 
     async def reset_group(self, vhost: str, name: str, group: str, position: str) -> int:
-        """A group of a stream goes to another place."""
+        """Sends a group of a stream to another place."""
         return await self._submit(RESET_GROUP, name, group, position, vhost)
 
     async def _submit(self, statement: str, *arguments: object) -> int:
@@ -428,7 +430,8 @@ class Operations:
         return number
 
     async def outcome(self, command: int, timeout_seconds: float) -> dict[str, Any]:
-        """What came of a command. Raises CommandFailed, or CommandWaits when the time is over."""
+        """Waits for what comes of a command. Raises CommandFailed, or CommandWaits when the time is
+        over."""
         pause = FIRST_LOOK_SECONDS
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while True:

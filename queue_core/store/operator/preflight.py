@@ -123,7 +123,7 @@ class Problem:
 
 
 async def check(connection: asyncpg.Connection) -> list[Problem]:
-    """Everything that is wrong, worst first; nothing where the gateway may start."""
+    """Lists everything that is wrong, worst first; nothing where the gateway may start."""
     server = await connection.fetchrow(_SERVER)
     assert server is not None  # a SELECT without FROM has one row
     problems = _server_problems(server)
