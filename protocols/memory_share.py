@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from queue_core.memory_account import (
-    LARGE_PIECE,
-    LARGE_WRITE,
-    SMALL,
-    WORTH_WATCHING,
+    LARGE_PIECE_BYTES,
+    LARGE_WRITE_BYTES,
+    SMALL_HOLDING_BYTES,
+    WATCHED_OUTPUT_BYTES,
     Holder,
     Holding,
     Memory,
@@ -49,10 +49,10 @@ class MemoryShare:
 
     def expect(self, size: int) -> None:
         """Reserves room for messages that are not all here, by the size that was declared."""
-        holding = self._hold() if size > SMALL else self._holding
+        holding = self._hold() if size > SMALL_HOLDING_BYTES else self._holding
         if holding is None:
             return
-        if size > SMALL:
+        if size > SMALL_HOLDING_BYTES:
             holding.expect(size)
         elif holding.partial or holding.wanted:
             holding.expect(0)
@@ -76,10 +76,10 @@ class MemoryShare:
         once, it is counted, and large pieces go out as they are: a body that many get is not
         copied for each."""
         waiting = transport.get_write_buffer_size()
-        if waiting < WORTH_WATCHING and len(data) < LARGE_WRITE:
+        if waiting < WATCHED_OUTPUT_BYTES and len(data) < LARGE_WRITE_BYTES:
             transport.write(data)
             return
-        if len(data) // len(pieces) < LARGE_PIECE:
+        if len(data) // len(pieces) < LARGE_PIECE_BYTES:
             pieces = (data,)
         holding = self._hold()
         if holding is not None:

@@ -21,8 +21,7 @@ from queue_core.counters import Counters
 from queue_core.delivery.delay_limit import MOST_DELAYS, DelayBudget
 from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
-from queue_core.memory_account import PAUSE as LOOK_PAUSE
-from queue_core.memory_account import Memory, MemorySettings
+from queue_core.memory_account import LOOK_PAUSE_SECONDS, Memory, MemorySettings
 from queue_core.message.message import TOPIC_EXCHANGE, Form
 from queue_core.message.topic_forms import dotted
 from queue_core.queues.context import QueueContext
@@ -50,9 +49,10 @@ from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
 
-SHORTEST_PAUSE: Final = 0.002  # seconds between two looks at the outbox, just after one found rows
-PAUSE_GROWTH: Final = 1.3  # so that it takes fifteen looks, half a second, to come to rest
-RETRY: Final = 0.5  # seconds before background work is tried again
+# Between two looks at the outbox, just after one found rows.
+SHORTEST_POLL_PAUSE_SECONDS: Final = 0.002
+POLL_PAUSE_GROWTH: Final = 1.3  # so that it takes fifteen looks, half a second, to come to rest
+BACKGROUND_RETRY_SECONDS: Final = 0.5  # before background work is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +368,12 @@ class Manager:
         while True:
             self._woken.clear()
             if await self._guarded(self._serving.poll):
-                pause = min(SHORTEST_PAUSE, self.settings.poll_interval)
+                pause = min(SHORTEST_POLL_PAUSE_SECONDS, self.settings.poll_interval)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
-            pause = min(pause * PAUSE_GROWTH, self.settings.poll_interval)
+            pause = min(pause * POLL_PAUSE_GROWTH, self.settings.poll_interval)
 
     async def _run_upkeep(self) -> None:
         while True:
@@ -383,7 +383,7 @@ class Manager:
 
     async def _run_memory(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_PAUSE)
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
             try:
                 self.memory.look(time.monotonic())
             except Exception:
@@ -398,5 +398,5 @@ class Manager:
             log.debug("put off: %s", error)
         except Exception:
             log.exception("background work failed; it goes on")
-        await asyncio.sleep(RETRY)
+        await asyncio.sleep(BACKGROUND_RETRY_SECONDS)
         return None

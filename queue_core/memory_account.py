@@ -23,16 +23,19 @@ from typing import Final, Protocol
 log = logging.getLogger(__name__)
 
 MIB: Final = 1024 * 1024
-SMALL: Final = 4096  # bytes of an unfinished message, or of progress, that are not worth a note
-WORTH_WATCHING: Final = 64 * 1024  # bytes of output that wait, from which on they are counted
-ALWAYS: Final = 256 * 1024  # bytes of an unfinished message that never waits for room
-LARGE_WRITE: Final = 1 << 20  # bytes written at once that are counted until they are taken
-LARGE_PIECE: Final = 4096  # bytes of output that several connections may share
+# An unfinished message, or progress, of no more is not worth a note.
+SMALL_HOLDING_BYTES: Final = 4096
+WATCHED_OUTPUT_BYTES: Final = 64 * 1024  # output that waits is counted from here on
+ALWAYS_ADMITTED_BYTES: Final = (
+    256 * 1024
+)  # bytes of an unfinished message that never waits for room
+LARGE_WRITE_BYTES: Final = 1 << 20  # written at once, they are counted until they are taken
+LARGE_PIECE_BYTES: Final = 4096  # of output that several connections may share
 PARTIAL_SHARE: Final = 4  # unfinished messages take at most a fourth of the mark
 CEILING_SHARE: Final = 4  # a fourth above the mark nobody is waited for any more
 LOW_SHARE: Final = 8  # memory is short until an eighth of the mark is free
-PAUSE: Final = 0.25  # seconds between two looks
-GIVE_BACK: Final = 64 * MIB  # bytes that must have become free before the allocator is asked
+LOOK_PAUSE_SECONDS: Final = 0.25  # between two looks
+GIVE_BACK_BYTES: Final = 64 * MIB  # that must have become free before the allocator is asked
 TRIM_SECONDS: Final = 1.0  # and so long after that: what ended lets go of it a little later
 
 
@@ -153,15 +156,15 @@ class Holding:
         are counted once."""
         if not waiting:
             self._pieces.clear()
-        self._pieces += [owner_of(piece) for piece in pieces if len(piece) >= LARGE_PIECE]
+        self._pieces += [owner_of(piece) for piece in pieces if len(piece) >= LARGE_PIECE_BYTES]
         self._memory.note(self)
 
     def count_output(self, seen: set[int]) -> int:
         """Bytes of output that nobody in `seen` counted before."""
         size = self.holder.unsent_bytes()
-        if size < self.unsent or size < WORTH_WATCHING:
+        if size < self.unsent or size < WATCHED_OUTPUT_BYTES:
             self._read_at = self._memory.now
-        self.unsent = size if size >= WORTH_WATCHING else 0
+        self.unsent = size if size >= WATCHED_OUTPUT_BYTES else 0
         shared = counted = 0
         kept: list[bytes] = []
         for piece in reversed(self._pieces):
@@ -180,7 +183,7 @@ class Holding:
     def lateness(self, settings: MemorySettings) -> str:
         """Why this connection has had its time; empty while it has not."""
         now, received = self._memory.now, self.holder.received_bytes()
-        has_moved = received - self._received >= SMALL
+        has_moved = received - self._received >= SMALL_HOLDING_BYTES
         if has_moved or self.wanted or not self.partial or not self.holder.is_read():
             self._received, self._moved_at = received, now
         elif now - self._moved_at >= settings.partial_timeout:
@@ -278,7 +281,7 @@ class Memory:
     def _has_room_for(self, more: int) -> bool:
         """Tells whether a message may come in. One is let in wherever there is none, so that every
         message is possible; and small ones always: the chunk that they began in is here already."""
-        if not self.partial or more <= ALWAYS:
+        if not self.partial or more <= ALWAYS_ADMITTED_BYTES:
             return True
         return not self.is_short and self.partial + more <= self.mark // PARTIAL_SHARE
 
@@ -314,7 +317,8 @@ class Memory:
     # --- looks
 
     def look(self, now: float) -> None:
-        """Counts what cannot be entered as it changes, and acts. To be called every `PAUSE`."""
+        """Counts what cannot be entered as it changes, and acts. To be called every
+        LOOK_PAUSE_SECONDS."""
         self.now = now
         self._sample()
         self._end_late()
@@ -410,7 +414,7 @@ class Memory:
         """Gives memory that became free back to the system: the allocator would keep much of it."""
         used = self.used
         self._peak = max(self._peak, used)
-        if self._peak - used >= GIVE_BACK:
+        if self._peak - used >= GIVE_BACK_BYTES:
             self._peak = used
             self._trim_at = self.now + TRIM_SECONDS
         if self._trim_at and self.now >= self._trim_at:

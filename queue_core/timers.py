@@ -8,7 +8,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
-SLACK: Final = 1024  # appointments that are off, and may always wait to be cleared away
+# Timers that were cancelled, and may always wait to be cleared away.
+MAX_CANCELLED_TIMERS: Final = 1024
 
 
 class Appointment:
@@ -44,7 +45,7 @@ class Agenda:
         """Drops timers that were cancelled, so that they take no more memory than those that are
         on."""
         self._cancelled += 1
-        if self._cancelled > SLACK and self._cancelled > len(self._heap) // 2:
+        if self._cancelled > MAX_CANCELLED_TIMERS and self._cancelled > len(self._heap) // 2:
             self._heap = [each for each in self._heap if each[2].action is not None]
             heapify(self._heap)
             self._cancelled = 0

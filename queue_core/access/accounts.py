@@ -22,7 +22,7 @@ from queue_core.access import scram
 from queue_core.access.auth import (
     ANONYMOUS,
     EXTERNAL,
-    LONGEST_KEPT,
+    MAX_KEPT_NAME_CHARACTERS,
     PLAIN,
     Action,
     Auth,
@@ -189,7 +189,7 @@ class Accounts:
         pattern = self._patterns.get(key)
         if pattern is None:
             pattern = _compiled(_filled(text, names))
-            if sum(map(len, names)) <= LONGEST_KEPT:
+            if sum(map(len, names)) <= MAX_KEPT_NAME_CHARACTERS:
                 self._patterns.keep(key, pattern)
         return pattern
 

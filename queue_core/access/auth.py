@@ -32,13 +32,12 @@ log = logging.getLogger(__name__)
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
-MOST_OF_A_NAME: Final = 80  # characters of what a client calls itself, in the log
+SHOWN_NAME_CHARACTERS: Final = 80  # of what a client calls itself, in the log
 UNIX_HOST: Final = "a Unix socket"
-UNKNOWN_HOST: Final = (
-    "an unknown address"  # reset before it was accepted, or a transport that failed
-)
+# Reset before it was accepted, or a transport that failed.
+UNKNOWN_HOST: Final = "an unknown address"
 MOST_KEPT_ANSWERS: Final = 65_536
-LONGEST_KEPT: Final = 1024  # characters of names in an answer that is kept, or of a throttle's key
+MAX_KEPT_NAME_CHARACTERS: Final = 1024  # of names in an answer that is kept, or of a throttle's key
 REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
 LONGEST_WAIT_SECONDS: Final = 5.0  # of a login after others that failed; a handshake has 10 s
 IPV6_SITE_BITS: Final = 64  # whoever has one IPv6 address has all of its network
@@ -413,7 +412,7 @@ class Auth:
             self.counters.throttled_logins += 1
             return
         self.counters.failed_logins += 1
-        client = f" (client '{client_id[:MOST_OF_A_NAME]}')" if client_id else ""
+        client = f" (client '{client_id[:SHOWN_NAME_CHARACTERS]}')" if client_id else ""
         log.warning("login of '%s' from %s refused: %s%s", name, peer.host, error, client)
 
     async def _ask(self, credentials: Credentials, peer: Peer) -> Identity:
@@ -472,7 +471,7 @@ class Auth:
 
     def _keep(self, answer: bool, identity: Identity, action: Action, resource: Resource) -> None:
         # A client chooses its id and its topics, up to 64 KiB each: long ones are judged anew.
-        if len(resource.routing_key or "") + len(identity.client_id) > LONGEST_KEPT:
+        if len(resource.routing_key or "") + len(identity.client_id) > MAX_KEPT_NAME_CHARACTERS:
             return
         if self._kept_answers >= MOST_KEPT_ANSWERS:
             self._forget_answers()
@@ -558,6 +557,6 @@ class Auth:
 
 def _short(name: str) -> str:
     """The name, or its digest where it is long: anybody may choose ten thousand of them."""
-    if len(name) <= LONGEST_KEPT:
+    if len(name) <= MAX_KEPT_NAME_CHARACTERS:
         return name
     return hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=32).hexdigest()

@@ -17,8 +17,8 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MOST_SECONDS: Final = 0.02  # of running time for one match; an honest one takes microseconds
-TRIES: Final = 2  # others' threads run in the same time, too
-SHOWN: Final = 200  # characters of a pattern in the log
+MATCH_TRIES: Final = 2  # others' threads run in the same time, too
+SHOWN_PATTERN_CHARACTERS: Final = 200  # of a pattern in the log
 
 
 _LEADING: Final = re.compile(r"(?:\.\*)+(?![*+?{])(?=.)", re.S)
@@ -60,7 +60,7 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
         return pattern.search(name) is not None
     if not _watch.is_set_up:
         _watch.set_up()
-    for _ in range(TRIES):
+    for _ in range(MATCH_TRIES):
         try:
             return _searched(pattern, name)
         except _TooLong:
@@ -69,7 +69,7 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
         "a permission's pattern takes too long for a name of %d characters, which is refused; "
         "write it without repetitions of what may be repeated inside: %s",
         len(name),
-        pattern.pattern[:SHOWN],
+        pattern.pattern[:SHOWN_PATTERN_CHARACTERS],
     )
     return False
 

@@ -28,7 +28,7 @@ ITERATIONS: Final = 32_768
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 18
 KEY_BYTES: Final = 32
-LONGEST: Final = 4096  # bytes of what a client says in one step
+MAX_STEP_BYTES: Final = 4096  # of what a client says in one step
 
 _VERIFIER: Final = re.compile(
     r"SCRAM-SHA-256\$(?P<iterations>[0-9]{1,9}):(?P<salt>[^$:]+)\$(?P<stored>[^$:]+):(?P<server>[^$:]+)"
@@ -187,8 +187,8 @@ def _name(said: str) -> str:
 
 
 def _text(data: bytes) -> str:
-    if len(data) > LONGEST:
-        raise AccessRefused(f"a {NAME} message has {LONGEST} bytes at most")
+    if len(data) > MAX_STEP_BYTES:
+        raise AccessRefused(f"a {NAME} message has {MAX_STEP_BYTES} bytes at most")
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from queue_core.message.value_identity import identity_of, text_of
 
 KEY_HEADER: Final = "x-deduplication-header"
 KEY_OCTETS: Final = KEY_HEADER.encode()
-LONGEST_ID: Final = 256  # characters that are kept as they are
+MAX_ID_CHARACTERS: Final = 256  # that are kept as they are
 
 
 def key_in(headers: Mapping[str, object]) -> str | None:
@@ -25,6 +25,6 @@ def shortened(text: str) -> str:
     """Gives an id as it is remembered. Long ids, and those that PostgreSQL's text does not hold,
     become their digest: publishers decide how long an id is, not how much memory a million of them
     take, nor which ones an index refuses."""
-    if len(text) <= LONGEST_ID and text.isprintable():
+    if len(text) <= MAX_ID_CHARACTERS and text.isprintable():
         return text
     return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

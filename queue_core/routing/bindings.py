@@ -26,7 +26,7 @@ class BindingLimits:
     from_one_headers: int = 10_000
 
 
-TEXT_OF_ONE: Final = 512  # characters of arguments for which a binding counts once more
+ARGUMENT_CHARACTERS_PER_BINDING: Final = 512  # of arguments for which a binding counts once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Binding(Generic[Q]):
     def weight(self) -> int:
         """Returns for how many bindings this one counts: long arguments take memory, and time with
         each message that a headers exchange compares with them."""
-        return 1 + len(self.identity) // TEXT_OF_ONE
+        return 1 + len(self.identity) // ARGUMENT_CHARACTERS_PER_BINDING
 
     def __hash__(self) -> int:
         return hash((self.source, self.destination, self.key, self.identity))

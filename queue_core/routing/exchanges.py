@@ -34,7 +34,8 @@ from queue_core.routing.trie import Trie
 
 ALTERNATE: Final = "alternate-exchange"
 MAX_NAME_BYTES: Final = 255
-COMPARED_IN_ONE: Final = 8  # bindings by headers, in the time of a look into a small trie
+# Bindings by headers, in the time of a look into a small trie.
+HEADER_COMPARISONS_PER_LOOK: Final = 8
 _ABSENT: Final = object()  # equal to no value that a header can have
 
 
@@ -328,7 +329,7 @@ class HeadersExchange(Exchange[Q]):
 
     @property
     def effort(self) -> int:
-        return 1 + len(self.bindings) // COMPARED_IN_ONE
+        return 1 + len(self.bindings) // HEADER_COMPARISONS_PER_LOOK
 
     @property
     def reads_headers(self) -> bool:

@@ -22,7 +22,8 @@ from queue_core.routing.bindings import Binding, ExchangeRef, Q
 from queue_core.routing.exchange_arguments import HASH_HEADER, HASH_PROPERTY
 from queue_core.routing.exchanges import Exchange, ExchangeSpec
 
-POINTS: Final = 40  # on the ring for each unit of weight: two equal queues differ by some percent
+# With so many on the ring for each unit of weight, two equal queues differ by some percent.
+RING_POINTS_PER_WEIGHT: Final = 40
 MOST_WEIGHT: Final = 1000
 # Of all bindings of one exchange: 200,000 points, which take 0.1 s to be placed, once, and 1.6 MB.
 MOST_WEIGHT_TOGETHER: Final = 5000
@@ -161,7 +162,7 @@ def weight_of(binding: Binding[Q]) -> int:
 def _points(binding: Binding[Q], number: int) -> Iterator[int]:
     """Places of a binding on the ring, eight of one digest, with the binding's number in them."""
     place = _place(binding).encode(errors="surrogatepass")
-    for each in range(POINTS * weight_of(binding) // 8):
+    for each in range(RING_POINTS_PER_WEIGHT * weight_of(binding) // 8):
         for point in unpack(">8Q", blake2b(b"%s#%d" % (place, each)).digest()):
             yield point & ~OWNER_MASK | number
 

@@ -6,7 +6,7 @@ from typing import Final, Generic, NamedTuple
 
 from queue_core.routing.bindings import Q
 
-MAX_KEPT_KEY: Final = 512  # characters; a route with a longer key is found anew each time
+MAX_KEPT_KEY_CHARACTERS: Final = 512  # a route with a longer key is found anew each time
 
 
 class Match(NamedTuple, Generic[Q]):

@@ -18,10 +18,16 @@ from queue_core.errors import (
     NameReserved,
 )
 from queue_core.message.topic_forms import dotted
-from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef, Q
+from queue_core.routing.bindings import (
+    ARGUMENT_CHARACTERS_PER_BINDING,
+    Binding,
+    BindingLimits,
+    ExchangeRef,
+    Q,
+)
 from queue_core.routing.exchange_kinds import make_exchange
 from queue_core.routing.exchanges import Exchange, ExchangeKind, ExchangeSpec
-from queue_core.routing.route import MAX_KEPT_KEY, Match, Route
+from queue_core.routing.route import MAX_KEPT_KEY_CHARACTERS, Match, Route
 from queue_core.routing.topics import levels_of
 from queue_core.scheduler import Effort
 
@@ -199,7 +205,7 @@ class Router(Generic[Q]):
         return tuple(matches + memories), is_lasting
 
     def _keep(self, cache: dict[K, Route[Q]], key: K, size: int, route: Route[Q]) -> None:
-        if size > MAX_KEPT_KEY:
+        if size > MAX_KEPT_KEY_CHARACTERS:
             return
         if len(cache) >= MAX_ROUTES or self._kept_matches + len(route) > MAX_MATCHES:
             self.cache_overflows += 1
@@ -311,8 +317,8 @@ class Router(Generic[Q]):
         if source.bound + binding.weight > most:
             raise LimitExceeded(
                 f"exchange '{binding.source}' has {source.bound} bindings, and {most} are allowed "
-                f"(long arguments count once more for {TEXT_OF_ONE} characters); "
-                "take some away, use another exchange, or raise "
+                f"(long arguments count once more for {ARGUMENT_CHARACTERS_PER_BINDING} "
+                "characters); take some away, use another exchange, or raise "
                 f"broker.max_{'header_' if source.reads_headers else ''}bindings_per_exchange"
             )
         leading_there = len(self._by_destination.get(binding.destination, ()))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RETRY: Final = 5.0  # seconds until the database is asked again
+DATABASE_RETRY_SECONDS: Final = 5.0  # until the database is asked again
 
 Later = Callable[[Coroutine[Any, Any, object]], None]
 Turn = Callable[[], AbstractAsyncContextManager[None]]
@@ -42,7 +42,7 @@ class Leftovers:
             return
         except CoreError as error:
             log.warning("queue '%s' cannot be removed yet: %s", queue.name, error)
-            again = self._clock() + RETRY
+            again = self._clock() + DATABASE_RETRY_SECONDS
             self._agenda.at(again, lambda: self.drop_later(vhost, queue, turn))
 
     def drop_later(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:

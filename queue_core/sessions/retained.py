@@ -33,20 +33,19 @@ from queue_core.timers import Agenda, Appointment
 
 log = logging.getLogger(__name__)
 
-LONGEST_TOPIC: Final = 2000  # bytes: a key of the table's index has room for no more
-WALKED_AT_ONCE: Final = 2000  # nodes of the index, in a millisecond or less
-INDEXED_AT_ONCE: Final = 500  # values on their way to the table, in a millisecond or two
+MAX_TOPIC_BYTES: Final = 2000  # a key of the table's index has room for no more
+WALK_SLICE_NODES: Final = 2000  # nodes of the index, in a millisecond or less
+INDEX_SLICE_VALUES: Final = 500  # values on their way to the table, in a millisecond or two
 PAGE_TOPICS: Final = 256  # read back at once
 PAGE_BYTES: Final = 4 * 1024 * 1024
-LARGEST_CACHED: Final = 16 * 1024
-CACHED_OVERHEAD: Final = 512  # bytes of Python objects around a value, however small that is
-PATIENCE: Final = 1.0  # seconds that a subscriber waits for values on their way to the table
-MOST_COMING: Final = (
-    10_000  # on their way to the table, before those are looked for that never come
-)
-SWEEP_PAUSE: Final = 60.0  # seconds between two looks for expired ones
-SWEEP_STEP: Final = 5000  # topics looked at before others get their turn
-SWEEP_BREATH: Final = 0.01  # seconds until the next step
+MAX_CACHED_VALUE_BYTES: Final = 16 * 1024
+CACHED_VALUE_OVERHEAD_BYTES: Final = 512  # of Python objects around a value, however small that is
+VALUE_WAIT_SECONDS: Final = 1.0  # that a subscriber waits for values on their way to the table
+# Values on their way to the table, before those are looked for that never come.
+MOST_COMING: Final = 10_000
+SWEEP_PAUSE_SECONDS: Final = 60.0  # between two looks for expired ones
+SWEEP_STEP_TOPICS: Final = 5000  # topics looked at before others get their turn
+SWEEP_STEP_PAUSE_SECONDS: Final = 0.01  # until the next step
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ class TopicIndex:
         stack, steps = [(self._root, 0)], 0
         while stack:
             steps += 1
-            if steps % WALKED_AT_ONCE == 0:
+            if steps % WALK_SLICE_NODES == 0:
                 yield BREATH
             node, depth = stack.pop()
             if depth == len(tokens):
@@ -257,9 +256,9 @@ class Retained:
 
     def _check_limits(self, vhost: str, message: Message) -> None:
         topic = message.topic
-        if len(topic) > LONGEST_TOPIC // 4 and len(topic.encode()) > LONGEST_TOPIC:
+        if len(topic) > MAX_TOPIC_BYTES // 4 and len(topic.encode()) > MAX_TOPIC_BYTES:
             raise LimitExceeded(
-                f"a retained message's topic has {LONGEST_TOPIC} bytes at most; "
+                f"a retained message's topic has {MAX_TOPIC_BYTES} bytes at most; "
                 "publish it without retain, or under a shorter topic"
             )
         held = self._index(vhost).find(topic)
@@ -361,7 +360,7 @@ class Retained:
         """Waits until all that was published before is in the table, or never will be. False: the
         database is away, and nobody has to wait for it who can be served without."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(VALUE_WAIT_SECONDS):
                 await self._flushed()
         except TimeoutError:
             return False
@@ -390,7 +389,7 @@ class Retained:
         unless it was found here."""
         found: dict[str, tuple[int, Kept]] = {}
         coming = iter(list(self._coming.values()))
-        while records := list(islice(coming, INDEXED_AT_ONCE)):
+        while records := list(islice(coming, INDEX_SLICE_VALUES)):
             await share.turn()
             found |= self._early_of(records, vhost, tokens, mark)
             share.end()
@@ -437,25 +436,25 @@ class Retained:
 
     def _keep(self, vhost: str, topic: str, kept: Kept) -> None:
         size = kept.message.size()
-        if size > LARGEST_CACHED:
+        if size > MAX_CACHED_VALUE_BYTES:
             return
         self._uncache(vhost, topic)
         self._cache[vhost, topic] = kept
-        self.cached_bytes += size + CACHED_OVERHEAD
+        self.cached_bytes += size + CACHED_VALUE_OVERHEAD_BYTES
         while self.cached_bytes > self._settings.cache_bytes:
             _, oldest = self._cache.popitem(last=False)
-            self.cached_bytes -= oldest.message.size() + CACHED_OVERHEAD
+            self.cached_bytes -= oldest.message.size() + CACHED_VALUE_OVERHEAD_BYTES
 
     def _uncache(self, vhost: str, topic: str) -> None:
         kept = self._cache.pop((vhost, topic), None)
         if kept is not None:
-            self.cached_bytes -= kept.message.size() + CACHED_OVERHEAD
+            self.cached_bytes -= kept.message.size() + CACHED_VALUE_OVERHEAD_BYTES
 
     # --- expiry
 
     def _plan_sweep(self) -> None:
         if self._sweep is None:
-            self._sweep = self._agenda.at(self._clock() + SWEEP_PAUSE, self._sweep_some)
+            self._sweep = self._agenda.at(self._clock() + SWEEP_PAUSE_SECONDS, self._sweep_some)
 
     def _sweep_some(self) -> None:
         """Looks at some topics; the next ones have their turn with the next call."""
@@ -465,14 +464,14 @@ class Retained:
             self._swept = self._expiring_nodes()
         expired: dict[str, list[str]] = {}
         seen = 0
-        for vhost, node in islice(self._swept, SWEEP_STEP):
+        for vhost, node in islice(self._swept, SWEEP_STEP_TOPICS):
             seen += 1
             if node.topic is not None and node.expires_at is not None and node.expires_at <= now:
                 expired.setdefault(vhost, []).append(node.topic)
         for vhost, topics in expired.items():
             self._later(self._delete_expired(vhost, topics))
-        if seen == SWEEP_STEP:
-            self._sweep = self._agenda.at(now + SWEEP_BREATH, self._sweep_some)
+        if seen == SWEEP_STEP_TOPICS:
+            self._sweep = self._agenda.at(now + SWEEP_STEP_PAUSE_SECONDS, self._sweep_some)
             return
         self._swept = None
         if any(index.expiring for index in self._indexes.values()):

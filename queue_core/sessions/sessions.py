@@ -29,7 +29,7 @@ from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import LIVE_SESSION_PREFIX, SHARE_PREFIX, STORED_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.inflight import PacketLedger
-from queue_core.sessions.orphan_queues import RETRY, Later, Leftovers, Turn
+from queue_core.sessions.orphan_queues import DATABASE_RETRY_SECONDS, Later, Leftovers, Turn
 from queue_core.sessions.retained import Retained
 from queue_core.sessions.session import (
     KEEP,
@@ -57,8 +57,8 @@ __all__ = ["KEEP", "Session", "SessionOwner", "SessionSettings", "Sessions", "Su
 
 log = logging.getLogger(__name__)
 
-LONGEST_OWN_ID: Final = 1900
-LONGEST_CLIENT_ID: Final = 1024  # bytes: it is in the keys of tables and the name of a queue
+MAX_OWN_ID_BYTES: Final = 1900
+MAX_CLIENT_ID_BYTES: Final = 1024  # it is in the keys of tables and the name of a queue
 
 
 class Sessions:
@@ -147,7 +147,7 @@ class Sessions:
             return key
         if attached is None and holder.is_over(self._clock()):
             return key
-        _check_length("a client id with its user's name", own[1], LONGEST_OWN_ID)
+        _check_length("a client id with its user's name", own[1], MAX_OWN_ID_BYTES)
         return own
 
     async def _opened(
@@ -299,7 +299,9 @@ class Sessions:
             await self._store.disconnect(state.id, expiry, now)
         except CoreError as error:
             log.warning("session '%s' is away, but not yet written so: %s", state.key[1], error)
-            self._agenda.at(now + RETRY, lambda: self._later(self._disconnect_again(state)))
+            self._agenda.at(
+                now + DATABASE_RETRY_SECONDS, lambda: self._later(self._disconnect_again(state))
+            )
 
     def _release(self, session: Session) -> None:
         """Takes the session from its connection, which has nothing of it from here on."""
@@ -320,7 +322,7 @@ class Sessions:
             try:
                 await self._store.disconnect(state.id, state.expiry, since)
             except CoreError:
-                when = self._clock() + RETRY
+                when = self._clock() + DATABASE_RETRY_SECONDS
                 self._agenda.at(when, lambda: self._later(self._disconnect_again(state)))
 
     def _plan_end(self, state: SessionState) -> None:
@@ -342,7 +344,7 @@ class Sessions:
         except (CoreError, KeyError) as error:
             log.warning("session '%s' is over, but cannot be removed yet: %s", state.key[1], error)
             if self._states.get(state.key) is state:
-                when = self._clock() + RETRY
+                when = self._clock() + DATABASE_RETRY_SECONDS
                 state.ending = self._agenda.at(when, lambda: self._later(self._expire(state)))
 
     async def end(self, vhost: Vhost, client_id: str) -> None:
@@ -493,7 +495,7 @@ def check_client_id(client_id: str) -> None:
         raise InvalidArgument("a client id has at least one character, and no NUL")
     if client_id.startswith(USERS_OWN):
         raise InvalidArgument(f"client ids that begin with {USERS_OWN} are the gateway's own")
-    _check_length("a client id", client_id, LONGEST_CLIENT_ID)
+    _check_length("a client id", client_id, MAX_CLIENT_ID_BYTES)
 
 
 def _check_length(what: str, text: str, longest: int) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from queue_core.sessions.subscription import Subscription
     from queue_core.vhost import Vhost
 
-LONGEST_ADDRESS: Final = 2000  # bytes of a stored subscription's filter: it is in a table's key
+MAX_ADDRESS_BYTES: Final = 2000  # of a stored subscription's filter: it is in a table's key
 
 
 @dataclass(slots=True, eq=False)
@@ -99,9 +99,9 @@ class Changes:
             if each.queue is None:
                 filter_tokens(each.filter)
             is_kept = state.id or each.share is not None
-            if is_kept and len(each.address.encode()) > LONGEST_ADDRESS:
+            if is_kept and len(each.address.encode()) > MAX_ADDRESS_BYTES:
                 raise InvalidArgument(
-                    f"the filter of a stored subscription has {LONGEST_ADDRESS} bytes at most; "
+                    f"the filter of a stored subscription has {MAX_ADDRESS_BYTES} bytes at most; "
                     "choose a shorter one"
                 )
 

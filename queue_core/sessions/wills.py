@@ -18,7 +18,7 @@ from queue_core.commit.waiter import Waiter
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
-from queue_core.sessions.orphan_queues import RETRY
+from queue_core.sessions.orphan_queues import DATABASE_RETRY_SECONDS
 from queue_core.sessions.retained import Retained
 from queue_core.sessions.session import ClientKey
 from queue_core.timers import Agenda, Appointment
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LARGEST_IN_MEMORY: Final = 4096  # bytes of a will that is kept here, too; others are read back
-SETTLE_TIME: Final = 10.0  # seconds that the end of the gateway waits for wills
+MAX_WILL_IN_MEMORY_BYTES: Final = 4096  # of a will that is kept here, too; others are read back
+CLOSING_WAIT_SECONDS: Final = 10.0  # that the end of the gateway waits for wills
 
 
 MayPublish = Callable[[Identity, str, str], bool]  # to a topic of a virtual host
@@ -108,7 +108,7 @@ class Wills:
             except BaseException:
                 self._wills.pop(key, None)
                 raise
-            if message.size() > LARGEST_IN_MEMORY:
+            if message.size() > MAX_WILL_IN_MEMORY_BYTES:
                 will.message = None
 
     # --- for sessions, in the client's turn
@@ -152,7 +152,7 @@ class Wills:
         """Plans what is due. Whoever was connected when the gateway ended is lost from now on."""
         now = self._clock()
         lost: dict[ClientKey, float] = {}
-        for key, will in await self._store.all(LARGEST_IN_MEMORY):
+        for key, will in await self._store.all(MAX_WILL_IN_MEMORY_BYTES):
             self._wills[key] = will
             if will.due_at is None:
                 left = session_left(key)
@@ -169,7 +169,7 @@ class Wills:
         """Returns when no will is on its way; one that takes too long is published after the next
         start."""
         if self._leaving:
-            await asyncio.wait(self._leaving.values(), timeout=SETTLE_TIME)
+            await asyncio.wait(self._leaving.values(), timeout=CLOSING_WAIT_SECONDS)
 
     # --- publishing
 
@@ -199,7 +199,7 @@ class Wills:
             log.warning("will of '%s' waits for the database: %s", key[1], error)
             if key not in self._wills:
                 self._wills[key] = will
-                self._plan(key, will, self._clock() + RETRY)
+                self._plan(key, will, self._clock() + DATABASE_RETRY_SECONDS)
             return
         vhost = self._vhosts.get(key[0])
         if message is None or vhost is None:
@@ -243,7 +243,7 @@ class Wills:
             await self._store.delete(key)
         except CoreError as error:
             log.warning("the will that '%s' took back is still in the database: %s", key[1], error)
-            self._agenda.at(self._clock() + RETRY, lambda: self._delete_again(key))
+            self._agenda.at(self._clock() + DATABASE_RETRY_SECONDS, lambda: self._delete_again(key))
 
     def _delete_again(self, key: ClientKey) -> None:
         if key not in self._wills and key not in self._leaving:

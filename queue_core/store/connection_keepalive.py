@@ -17,13 +17,13 @@ import asyncpg
 NOTICED_SECONDS: Final = 25  # the same as the server grants us, see `ownership`
 IDLE_SECONDS: Final = 10  # without a byte before the first question
 INTERVAL_SECONDS: Final = 5
-QUESTIONS: Final = 3
+KEEPALIVE_PROBES: Final = 3
 
 # Not every system has all of them; Linux does.
 _OPTIONS: Final = (
     ("TCP_KEEPIDLE", IDLE_SECONDS),
     ("TCP_KEEPINTVL", INTERVAL_SECONDS),
-    ("TCP_KEEPCNT", QUESTIONS),
+    ("TCP_KEEPCNT", KEEPALIVE_PROBES),
     ("TCP_USER_TIMEOUT", NOTICED_SECONDS * 1000),
 )
 

@@ -10,7 +10,7 @@ import asyncpg
 
 from queue_core.errors import StoreUnavailable
 
-ROUNDS: Final = 3
+PROBE_ROUNDS: Final = 3
 ANSWER_SECONDS: Final = 10.0
 PID: Final = "SELECT pg_backend_pid()"
 # What a pooler says of a statement that was prepared in another session.
@@ -33,7 +33,7 @@ async def require_session(connection: asyncpg.Connection, other: asyncpg.Connect
     while the other one is busy: a pooler with nothing else to do would give both the same one."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            for _ in range(ROUNDS):
+            for _ in range(PROBE_ROUNDS):
                 before = await _pid(connection)
                 async with other.transaction():
                     others = await other.fetchval(PID)

@@ -10,7 +10,7 @@ from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published, Verdict
 from queue_core.store.operator.operations import Operations, connect
 from queue_core.store.write import writer
-from queue_core.timers import SLACK, Agenda
+from queue_core.timers import MAX_CANCELLED_TIMERS, Agenda
 from tests.support.managers import KINDS, House, bodies, declare
 from tests.support.until import PATIENCE_SECONDS
 
@@ -246,6 +246,6 @@ def test_appointments_that_are_off_take_no_memory_for_long() -> None:
     agenda.at(5.0, lambda: done.append(5))
     for i in range(10_000):
         agenda.at(1000.0 - i / 100, lambda: done.append(0)).cancel()
-    assert len(agenda._heap) <= 2 * SLACK
+    assert len(agenda._heap) <= 2 * MAX_CANCELLED_TIMERS
     agenda.run_due(2000.0)
     assert done == [5]

@@ -7,7 +7,7 @@ import pytest
 
 from queue_core.errors import LimitExceeded
 from queue_core.message.message import Message, Properties
-from queue_core.sessions.retained import LARGEST_CACHED, PAGE_TOPICS, Kept, RetainedSettings
+from queue_core.sessions.retained import MAX_CACHED_VALUE_BYTES, PAGE_TOPICS, Kept, RetainedSettings
 from queue_core.sessions.session import SessionSettings
 from tests.store.sessions import World, world
 from tests.support.clock import Clock
@@ -79,7 +79,7 @@ async def test_a_virtual_host_that_is_made_anew_begins_without_values(migrated_u
 
 
 async def test_values_survive_a_restart_with_all_they_say(migrated_url: str) -> None:
-    large = b"x" * (LARGEST_CACHED + 1)
+    large = b"x" * (MAX_CACHED_VALUE_BYTES + 1)
     async with world(migrated_url) as here:
         await retain(here, "plant/1/temp", b"20")
         await retain(here, "plant/1/picture", large)
@@ -176,7 +176,7 @@ async def test_a_value_read_back_does_not_hide_a_newer_one(migrated_url: str) ->
     async with world(migrated_url) as here:
         reading = here.sessions.retained.match("/", "a")
         assert (await anext(reading)).message.body == b"old"
-        await retain(here, "a", b"new" * LARGEST_CACHED)  # too large for the cache
+        await retain(here, "a", b"new" * MAX_CACHED_VALUE_BYTES)  # too large for the cache
         assert (await values(here, "a"))["a"].startswith(b"new")
         await retain(here, "a", b"newest")
         assert await values(here, "a") == {"a": b"newest"}

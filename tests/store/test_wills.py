@@ -10,7 +10,7 @@ from queue_core.message.message import Message, Properties
 from queue_core.queues.spec import QueueSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
-from queue_core.sessions.wills import LARGEST_IN_MEMORY
+from queue_core.sessions.wills import MAX_WILL_IN_MEMORY_BYTES
 from tests.store.sessions import ANONYMOUS, World, world
 from tests.support.clock import Clock
 from tests.support.inbox import Inbox
@@ -151,12 +151,17 @@ async def test_whoever_was_connected_when_the_gateway_died_is_lost_at_the_next_s
         await watch(here)
         await make_will(here, await here.open("passing", expiry=0), b"passing", delay=50)
         await make_will(here, await here.open("lasting", expiry=60), b"lasting", delay=50)
-        await make_will(here, await here.open("large", expiry=0), b"x" * (LARGEST_IN_MEMORY + 1))
+        await make_will(
+            here, await here.open("large", expiry=0), b"x" * (MAX_WILL_IN_MEMORY_BYTES + 1)
+        )
     clock.now += 1000
     async with world(migrated_url, clock) as here:
         inbox = await here.listen("statuses")
         await here.pass_time(0)
-        assert sorted(await inbox.has_bodies(2)) == [b"passing", b"x" * (LARGEST_IN_MEMORY + 1)]
+        assert sorted(await inbox.has_bodies(2)) == [
+            b"passing",
+            b"x" * (MAX_WILL_IN_MEMORY_BYTES + 1),
+        ]
         await here.pass_time(49)
         assert len(inbox.bodies) == 2
         await here.pass_time(1)

@@ -31,7 +31,7 @@ from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFu
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import ACCEPTED, Published
-from queue_core.routing.route import MAX_KEPT_KEY, Match
+from queue_core.routing.route import MAX_KEPT_KEY_CHARACTERS, Match
 from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class Publishing:
     def remember(self, known: KnownTopic) -> None:
         """Lets the next publish to this topic take the hot path. A long topic is not remembered: a
         thousand of 64 KiB would be more than a connection may hold."""
-        if len(known.name) > MAX_KEPT_KEY:
+        if len(known.name) > MAX_KEPT_KEY_CHARACTERS:
             return
         if len(self.topics) >= self._settings.max_topics_remembered:
             self.topics.clear()

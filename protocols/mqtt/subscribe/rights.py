@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Identity, Resource
+from queue_core.access.auth import MAX_KEPT_NAME_CHARACTERS, Action, Auth, Identity, Resource
 from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE
 from queue_core.message.topic_forms import dotted
@@ -70,6 +70,6 @@ class WaitingRights:
         if answer is None:
             right = topic_right(self._vhost, written)
             answer = self._auth.authorize(self._identity, Action.READ, right)
-            if len(written) <= LONGEST_KEPT:
+            if len(written) <= MAX_KEPT_NAME_CHARACTERS:
                 self._answers.keep(written, answer)
         return answer

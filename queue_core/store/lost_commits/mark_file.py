@@ -28,7 +28,7 @@ from queue_core.store.lost_commits.provenance import Past, Place, Record
 log = logging.getLogger(__name__)
 
 SYNC_SECONDS: Final = 5.0
-SIZE: Final = 2048  # bytes of the file: within a page, and room for dozens of numbers
+MARK_FILE_BYTES: Final = 2048  # within a page, and room for dozens of numbers
 CHECKSUM_DIGITS: Final = 8
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -168,7 +168,7 @@ class MarkFile:
         data = b"%08x%b" % (zlib.crc32(text), text)
         self._is_synced = False
         try:
-            os.pwrite(self._descriptor, data.ljust(SIZE), 0)
+            os.pwrite(self._descriptor, data.ljust(MARK_FILE_BYTES), 0)
         except OSError as error:
             self._give_up(error)
 

@@ -14,7 +14,8 @@ import asyncpg
 
 from queue_core.store.schema import SCHEMA
 
-NAMED: Final = 3  # tables that a message names; hundreds of partitions would hide its sense
+# Tables that a message names; hundreds of partitions would hide its sense.
+MAX_NAMED_TABLES: Final = 3
 
 _TABLES: Final = """
 SELECT format('%I.%I', n.nspname, c.relname) AS name, row_security_active(c.oid) AS hits_login,
@@ -43,5 +44,5 @@ async def read_policies(connection: asyncpg.Connection) -> Policies:
 
 
 def listed(tables: tuple[str, ...]) -> str:
-    more = f" and {len(tables) - NAMED} more" if len(tables) > NAMED else ""
-    return ", ".join(tables[:NAMED]) + more
+    more = f" and {len(tables) - MAX_NAMED_TABLES} more" if len(tables) > MAX_NAMED_TABLES else ""
+    return ", ".join(tables[:MAX_NAMED_TABLES]) + more

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from queue_core.memory_account import GIVE_BACK, MIB, Holding, Memory, MemorySettings
+from queue_core.memory_account import GIVE_BACK_BYTES, MIB, Holding, Memory, MemorySettings
 from queue_core.queues.memory_limit import EphemeralMemory
 from tests.support.until import turns
 
@@ -307,9 +307,9 @@ def test_what_became_free_goes_back_to_the_system_once_it_is_let_go_of() -> None
     given: list[float] = []
     memory = Memory(SETTINGS, lambda: given.append(memory.now))
     holder = FakeHolder(memory)
-    holder.holding.add_transaction(GIVE_BACK)
+    holder.holding.add_transaction(GIVE_BACK_BYTES)
     memory.look(1.0)
-    holder.holding.add_transaction(-GIVE_BACK)
+    holder.holding.add_transaction(-GIVE_BACK_BYTES)
     memory.look(2.0)
     assert not given
     memory.look(3.0)

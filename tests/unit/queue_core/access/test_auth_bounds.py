@@ -14,7 +14,14 @@ from queue_core.access.accounts import (
     TopicPermission,
     User,
 )
-from queue_core.access.auth import LONGEST_KEPT, Action, Auth, Credentials, Identity, Resource
+from queue_core.access.auth import (
+    MAX_KEPT_NAME_CHARACTERS,
+    Action,
+    Auth,
+    Credentials,
+    Identity,
+    Resource,
+)
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.passwords import hash_password
 from queue_core.errors import AccessRefused
@@ -44,7 +51,7 @@ async def test_failures_of_a_long_name_are_kept_by_its_digest() -> None:
     for name in (LONG, LONG, LONG[1:] + "y"):
         with pytest.raises(AccessRefused):
             await login(auth, name, "wrong")
-    assert max(map(len, throttle.asked)) < 2 * LONGEST_KEPT
+    assert max(map(len, throttle.asked)) < 2 * MAX_KEPT_NAME_CHARACTERS
     assert [throttle.asked[0] == key for key in throttle.asked] == [True, True, False]
 
 
@@ -53,7 +60,7 @@ async def test_failures_of_a_long_name_are_kept_by_its_digest() -> None:
     [
         pytest.param("a.b", "c", 1, id="short ones"),
         pytest.param(LONG, "c", 0, id="a long topic"),
-        pytest.param("a.b", LONG[: 2 * LONGEST_KEPT], 0, id="a long client id"),
+        pytest.param("a.b", LONG[: 2 * MAX_KEPT_NAME_CHARACTERS], 0, id="a long client id"),
     ],
 )
 async def test_answers_about_long_names_are_not_kept(key: str, client_id: str, kept: int) -> None:
@@ -65,7 +72,7 @@ async def test_answers_about_long_names_are_not_kept(key: str, client_id: str, k
     for _ in range(2):
         assert auth.authorize(identity, Action.WRITE, Resource("topic", "/", "amq.topic", key))
     assert auth._kept_answers == kept
-    assert sum(len(name) for names in patterns for name in names) < 2 * LONGEST_KEPT
+    assert sum(len(name) for names in patterns for name in names) < 2 * MAX_KEPT_NAME_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ async def test_a_name_that_a_client_does_not_have_is_found_nowhere(
 async def test_names_that_stand_in_a_rule_are_short_enough_to_be_compiled() -> None:
     auth, _ = await auth_of()
     for rule in ("^{client_id}", "^{client_id}" * 100):
-        pattern = auth.accounts.pattern(rule, "ada", "/", LONG[: 2 * LONGEST_KEPT])
+        pattern = auth.accounts.pattern(rule, "ada", "/", LONG[: 2 * MAX_KEPT_NAME_CHARACTERS])
         assert len(pattern.pattern) < 2 * LONGEST_NAMES
 
 

@@ -11,7 +11,12 @@ import pytest
 from queue_core.errors import LimitExceeded
 from queue_core.message.value_identity import identity_of
 from queue_core.routing import bindings as bindings_module
-from queue_core.routing.bindings import TEXT_OF_ONE, Binding, BindingLimits, ExchangeRef
+from queue_core.routing.bindings import (
+    ARGUMENT_CHARACTERS_PER_BINDING,
+    Binding,
+    BindingLimits,
+    ExchangeRef,
+)
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.routing.router import Router
 
@@ -113,9 +118,11 @@ def test_an_exchange_has_a_bounded_number_of_bindings(source: str, most: int, ke
 def test_a_binding_with_long_arguments_counts_for_several(source: str) -> None:
     limits = BindingLimits(from_one=10, from_one_headers=10)
     router: Router[str] = Router()
-    long = {f"k{number}": number for number in range(8 * TEXT_OF_ONE // 10)}
+    long = {f"k{number}": number for number in range(8 * ARGUMENT_CHARACTERS_PER_BINDING // 10)}
     with pytest.raises(LimitExceeded):
-        router.bind(source, "q", "", {**long, "x": "y" * 9 * TEXT_OF_ONE}, limits=limits)
+        router.bind(
+            source, "q", "", {**long, "x": "y" * 9 * ARGUMENT_CHARACTERS_PER_BINDING}, limits=limits
+        )
     assert router.bind(source, "q", "", long, limits=limits)
     with pytest.raises(LimitExceeded, match="long arguments count"):
         router.bind(source, "q", "", {**long, "other": 1}, limits=limits)

@@ -7,9 +7,9 @@ from itertools import groupby
 import pytest
 
 from queue_core.routing.topics import filter_tokens
-from queue_core.sessions.retained import BREATH, WALKED_AT_ONCE, TopicIndex
+from queue_core.sessions.retained import BREATH, WALK_SLICE_NODES, TopicIndex
 
-TOPICS = [f"{number % 7}/{number}" for number in range(3 * WALKED_AT_ONCE)]
+TOPICS = [f"{number % 7}/{number}" for number in range(3 * WALK_SLICE_NODES)]
 
 
 def index() -> TopicIndex:
@@ -27,7 +27,7 @@ def test_a_walk_through_many_topics_is_interrupted_whether_or_not_they_match(
     assert found.count(BREATH) >= 1
     parts = groupby(found, lambda node: node is BREATH)
     runs = [len(list(run)) for is_breath, run in parts if not is_breath]
-    assert all(run <= WALKED_AT_ONCE for run in runs)
+    assert all(run <= WALK_SLICE_NODES for run in runs)
 
 
 def test_what_matches_is_met_once() -> None:

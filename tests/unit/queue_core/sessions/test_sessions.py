@@ -22,8 +22,8 @@ from queue_core.routing.topics import filter_tokens, levels_of
 from queue_core.routing.trie import Trie
 from queue_core.sessions.inflight import PacketLedger
 from queue_core.sessions.retained import (
-    CACHED_OVERHEAD,
-    LARGEST_CACHED,
+    CACHED_VALUE_OVERHEAD_BYTES,
+    MAX_CACHED_VALUE_BYTES,
     MOST_COMING,
     Retained,
     RetainedSettings,
@@ -328,7 +328,7 @@ async def test_a_value_that_was_read_slowly_does_not_come_after_or_hide_a_newer_
     await retained.recover()
     reading = asyncio.ensure_future(_bodies(retained))
     await turns()  # the readers have begun, and wait
-    large = Message(b"n" * (LARGEST_CACHED + 1), topic="a")
+    large = Message(b"n" * (MAX_CACHED_VALUE_BYTES + 1), topic="a")
     retained.committed([retained.record("/", large, 1)])
     writing.store.gate.set()
     assert await reading == []
@@ -362,7 +362,7 @@ async def test_values_that_are_refused_are_forgotten_when_they_are_many() -> Non
 
 
 async def test_nobody_waits_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queue_core.sessions.retained.PATIENCE", 0)
+    monkeypatch.setattr("queue_core.sessions.retained.VALUE_WAIT_SECONDS", 0)
     writing = Writing()
     retained = writing.retained()
     for topic in ("b", "c"):
@@ -407,7 +407,7 @@ async def test_a_value_that_two_read_at_once_is_kept_once() -> None:
     await turns()  # the readers have begun, and wait
     writing.store.gate.set()
     await asyncio.gather(*readers)
-    assert retained.cached_bytes == len(b"old") + CACHED_OVERHEAD
+    assert retained.cached_bytes == len(b"old") + CACHED_VALUE_OVERHEAD_BYTES
 
 
 async def test_nothing_of_a_virtual_host_that_is_gone_is_for_one_of_its_name() -> None:
@@ -419,7 +419,7 @@ async def test_nothing_of_a_virtual_host_that_is_gone_is_for_one_of_its_name() -
     assert await _bodies(retained) == []
     assert [kept.message.body async for kept in retained.match("other", "#")] == [b"x"]
     assert (retained.count, retained.bytes) == (1, 1)
-    assert retained.cached_bytes == 1 + CACHED_OVERHEAD
+    assert retained.cached_bytes == 1 + CACHED_VALUE_OVERHEAD_BYTES
 
 
 async def _bodies(retained: Retained) -> list[bytes]:
@@ -436,7 +436,7 @@ def _never(work: Coroutine[Any, Any, object]) -> None:
 
 async def test_the_cache_of_values_keeps_to_its_size_and_to_what_was_used_last() -> None:
     """The objects around small values count: a million of them are no small matter."""
-    each = 10 + CACHED_OVERHEAD
+    each = 10 + CACHED_VALUE_OVERHEAD_BYTES
     retained = Writing().retained(RetainedSettings(cache_bytes=3 * each))
 
     def put(topic: str) -> None:
