@@ -70,8 +70,8 @@ def register(commands: Commands) -> None:
         "--tag",
         action="append",
         metavar="TAG",
-        help="kept with the user; impersonator: may publish over AMQP 0.9.1 in another's name; "
-        "may be repeated",
+        help="kept with the user; impersonator: may publish over AMQP 0.9.1 and MQTT in another's "
+        "name; may be repeated",
     )
     parser.add_argument(
         "--no-password", action="store_true", help="no login by password: by certificate only"

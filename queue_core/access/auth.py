@@ -33,6 +33,7 @@ ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
 SHOWN_NAME_CHARACTERS: Final = 80  # of what a client calls itself, in the log
+IMPERSONATOR_TAG: Final = "impersonator"  # of users who may put another's name on a message
 UNIX_HOST: Final = "a Unix socket"
 # Reset before it was accepted, or a transport that failed.
 UNKNOWN_HOST: Final = "an unknown address"
@@ -199,6 +200,10 @@ class Identity:
     client_id: str = ""  # as given: rules may speak of it
     # Let in by the configuration. Never told by the name: a user may be called guest, too.
     is_built_in: bool = False
+
+    def may_speak_for(self, name: str) -> bool:
+        """Whether a message of this client may name that user as its publisher."""
+        return name == self.name or IMPERSONATOR_TAG in self.tags
 
     def is_same_account(self, other: Identity) -> bool:
         mine = (self.name, self.is_anonymous, self.is_built_in)

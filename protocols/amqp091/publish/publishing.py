@@ -36,7 +36,6 @@ from queue_core.message.run import MessageRun
 from queue_core.outcomes import Published
 
 MAX_TARGETS: Final = 1024  # that one connection remembers
-IMPERSONATOR_TAG: Final = "impersonator"
 UNROUTED: Final = (Published.NOWHERE, Published.REMEMBERED)
 
 
@@ -233,9 +232,9 @@ def _fall_back(terms: Terms, *keys: str) -> str:
 
 
 def _check_user(terms: Terms, facts: Facts) -> None:
-    name = terms.identity.name
-    if facts.user_id in (None, name) or IMPERSONATOR_TAG in terms.identity.tags:
+    if facts.user_id is None or terms.identity.may_speak_for(str(facts.user_id)):
         return
+    name = terms.identity.name
     raise Amqp091Error(
         ReplyCode.PRECONDITION_FAILED,
         f"user_id property set to '{facts.user_id}' but authenticated user was '{name}'",

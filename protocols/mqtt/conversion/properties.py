@@ -133,9 +133,11 @@ class PublishFacts(NamedTuple):
     priority: int | None = None
     is_text: bool = False
     user: tuple[tuple[str, str], ...] = ()
+    claimed_users: tuple[str, ...] = ()  # whom it names as its publisher: AMQP's user-id
     is_passing: bool = True  # nothing for the gateway to do: the bytes are passed on as they are
 
 
+USER_ID: Final = "user-id"
 NO_FACTS: Final = PublishFacts(b"")
 
 
@@ -171,6 +173,8 @@ def read_facts(raw: bytes) -> PublishFacts:
     if found.topic_alias is not None or found.message_expiry is not None or is_forged:
         native = without_hop_properties(raw)
     priority = user_priority(found.user)
+    claimed_users = tuple(value for name, value in found.user if name == USER_ID)
+    is_passing = native is raw and priority is None and found.payload_format != 1
     return PublishFacts(
         native,
         found.topic_alias,
@@ -178,7 +182,8 @@ def read_facts(raw: bytes) -> PublishFacts:
         priority,
         found.payload_format == 1,
         found.user,
-        native is raw and priority is None and found.payload_format != 1,
+        claimed_users,
+        is_passing and not claimed_users,
     )
 
 

@@ -109,7 +109,7 @@ USER_READING: Final = (
     Reading("message-id", "message_id", identifier, note="`urn:uuid:...` is a uuid"),
     Reading("subject", "subject", as_it_is),
     Reading("app-id", "app_id", as_it_is),
-    Reading("user-id", "user_id", as_it_is),
+    Reading("user-id", "user_id", as_it_is, note="refused unless it is the login's own"),
     Reading("group-id", "group_id", as_it_is),
     Reading("created", "created_at", moment, note="a time in ISO 8601; without a zone it is UTC"),
     Reading("priority", "priority", priority, note="0 to 255"),

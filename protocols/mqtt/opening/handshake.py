@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from protocols.mqtt.conversion.properties import (
     MQTT3,
     MQTT5,
-    check_response_topic,
     is_text,
     native_of,
     read_facts,
 )
 from protocols.mqtt.opening.login import ByMethod, ByPassword, LoginRefused, place_of
-from protocols.mqtt.publish.publishing import RESERVED_PREFIXES
+from protocols.mqtt.publish.publishing import RESERVED_PREFIXES, check_claims
 from protocols.mqtt.terms import NEVER_EXPIRES, Agreement, lifetime_of
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Version, Will
@@ -152,7 +151,7 @@ def _check_will(context: Context, identity: Identity, vhost: Vhost, will: Will |
     levels_of(will.topic)
     if will.topic.startswith((*RESERVED_PREFIXES, "$queue/")):
         raise AccessRefused(f"a will cannot go to '{will.topic}'")
-    check_response_topic(will.properties.response_topic)
+    check_claims(read_facts(_published_properties(will.properties)), identity)
     if will.properties.payload_format == 1 and not is_text(will.payload):
         raise Refused(
             ReasonCode.PAYLOAD_FORMAT_INVALID, "the will's payload is not the UTF-8 it claims to be"

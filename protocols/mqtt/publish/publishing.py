@@ -26,7 +26,7 @@ from protocols.mqtt.publish.known_topics import KnownTopic
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.wire.packets import Publish, PubRel
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, publish_refusal, reason_of
-from queue_core.access.auth import Action, Resource
+from queue_core.access.auth import Action, Identity, Resource
 from queue_core.errors import AccessRefused, CoreError, InvalidArgument, QueueFull
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 from queue_core.message.topic_forms import dotted
@@ -46,6 +46,17 @@ log = logging.getLogger(__name__)
 MOST_LOOKED_AT_QUEUES: Final = 32  # in the search for a subscriber that is behind
 LOGGED_TOPIC_CHARACTERS: Final = 80
 RESERVED_PREFIXES: Final = ("$SYS/", "$share/", "$session/", "$live/")
+
+
+def check_claims(facts: PublishFacts, identity: Identity) -> None:
+    """Checks that a message names its own user as its publisher, or nobody: consumers over AMQP
+    read it as a user-id, which is proven there. Raises AccessRefused."""
+    for name in facts.claimed_users:
+        if not identity.may_speak_for(name):
+            raise AccessRefused(
+                f"the user property user-id is '{name[:LOGGED_TOPIC_CHARACTERS]}' but the "
+                f"authenticated user is '{identity.name}'; leave it out"
+            )
 
 
 class Publishing:
@@ -149,6 +160,8 @@ class Publishing:
             self.inbound.check_room()
         try:
             self._check_text(packet, facts)
+            if facts.claimed_users:
+                check_claims(facts, self._identity)
             self._publish(packet, topic, facts)
         except CoreError as error:
             self.refuse(packet, topic, error)

@@ -28,6 +28,7 @@ from protocols.mqtt.wire.packets import (
     Version,
     Will,
 )
+from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.access.auth import Auth, Peer
 from tests.support.until import turns
@@ -169,6 +170,32 @@ async def test_a_name_that_no_session_can_have_is_refused_before_anything_is_jud
     await talk.carry_out(talk.say(Connect("x" * 65_535, Version.V5, will=Will("plant/gone"))))
     (answer,) = talk.heard()
     assert answer.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+@pytest.mark.parametrize(
+    ("users", "reason"),
+    [
+        pytest.param(["anybody"], ReasonCode.NO_MATCHING_SUBSCRIBERS, id="its own"),
+        pytest.param(["root"], ReasonCode.NOT_AUTHORIZED, id="another's"),
+        pytest.param(["anybody", "root"], ReasonCode.NOT_AUTHORIZED, id="another's beside its own"),
+    ],
+)
+async def test_a_message_names_nobody_else_as_its_user(users: list[str], reason: int) -> None:
+    """Consumers over AMQP get it as a user-id, which is proven there."""
+    talk = await connected(Broking())
+    properties = PropertySet(user=tuple(("user-id", user) for user in users))
+    for _ in range(2):  # by the fast path, too
+        talk.say(Publish("a/b", b"x", qos=1, packet_id=1, properties=properties))
+        (answer,) = talk.heard()
+        assert answer.reason == reason
+
+
+async def test_a_will_names_nobody_else_as_its_user() -> None:
+    talk = Conversation(Broking())
+    will = Will("a/b", properties=PropertySet(user=(("user-id", "root"),)))
+    await talk.carry_out(talk.say(Connect("c", Version.V5, will=will)))
+    (answer,) = talk.heard()
+    assert answer.reason == ReasonCode.NOT_AUTHORIZED
 
 
 async def test_a_client_that_is_lost_during_its_login_is_never_let_in() -> None:
