@@ -1,6 +1,7 @@
 -- The schema of a new database, for reading: tables, views, functions, triggers, roles and grants.
 -- Written by `make docs` from a migrated database; the sources are in migrations/sql. To install
--- it, run `howdah migrate`, or `howdah migrate --sql` for a script (docs/dba.md tells how).
+-- it, run `howdah migrate`, or `howdah migrate --sql` for a script (docs/dba.md tells how): this
+-- page is in the order of reading, and psql stops at views whose functions come after them.
 --
 -- A table that is partitioned has its partitions made while the gateway runs: segments of message
 -- and message_body, generations of the journal tables. They are not here. Comments stand in the
