@@ -198,7 +198,7 @@ async def sight(connection: asyncpg.Connection) -> list[Finding]:
     row = await connection.fetchrow(_HIDDEN)
     assert row is not None
     if not row["sessions"]:
-        return ok("this login sees what every session does")
+        return ok("no other session is hidden from this login")
     return [
         warn(
             f"sessions of other logins, hidden from this one: {row['sessions']}; whether one of "
