@@ -78,6 +78,7 @@ class Peer:
     tls: bool = False
     certificate: tuple[tuple[str, str], ...] = ()  # kinds and names in one that was checked
     is_unix: bool = False
+    has_certificate: bool = False  # one that was checked, whether or not it names anybody
 
     def named_by(self, kind: str) -> str | None:
         """The one name of that kind in the client's certificate. None also where it has several:
@@ -138,7 +139,8 @@ class Peer:
         certificate = fact("peercert") or {}
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
         names = (*subject, *certificate.get("subjectAltName", ()))
-        return cls(host, port, fact("sslcontext") is not None, tuple(names), is_unix)
+        has_tls = fact("sslcontext") is not None
+        return cls(host, port, has_tls, tuple(names), is_unix, bool(certificate))
 
 
 @dataclass(frozen=True, slots=True)

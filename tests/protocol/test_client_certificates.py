@@ -10,6 +10,7 @@ import pytest
 
 from gateway.config.keys import CERTIFICATE_NAMES, Listener, Tls
 from gateway.listeners import open_listener
+from gateway.tls import server_context
 from gateway.tls_handshakes import TlsCounters
 from queue_core.access.auth import Peer
 from tests import certificates
@@ -68,3 +69,8 @@ async def test_a_client_without_a_certificate_has_no_names(tmp_path: Path) -> No
     peer = await described(tmp_path, None)
     assert peer.tls
     assert peer.certificate == ()
+
+
+def test_no_client_has_the_handshake_of_tls_1_2_again_and_again() -> None:
+    context = server_context("amqp", Tls(cert=certificates.SERVER, key=certificates.SERVER_KEY))
+    assert context.options & ssl.OP_NO_RENEGOTIATION
