@@ -44,7 +44,8 @@ class ByPassword:
         MqttError."""
         auth, peer, connect = self._context.services.auth, self._peer, self._connect
         credentials = Credentials.given(username, connect.password, self._client_id)
-        if self._context.settings.certificate_login and EXTERNAL in auth.mechanisms(peer):
+        # A certificate that names nobody is refused: its owner is not what CONNECT says, or nobody.
+        if self._context.settings.certificate_login and peer.has_certificate:
             credentials = Credentials(EXTERNAL, client_id=self._client_id)
         try:
             return Proven(await auth.authenticate(credentials, peer))

@@ -30,8 +30,10 @@ from protocols.mqtt.wire.packets import (
 )
 from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import ReasonCode
+from queue_core.access.accounts import Roll
 from queue_core.access.auth import Auth, Peer
 from tests.support.until import turns
+from tests.support.user_auth import HERE, auth_of
 from tests.unit.protocols.mqtt.wired import Broking
 
 
@@ -41,9 +43,10 @@ class Carrier:
     def __init__(self) -> None:
         self.opened: list[Accepted] = []
         self.endings = 0
+        self.whence = Peer("here")
 
     def peer(self) -> Peer:
-        return Peer("here")
+        return self.whence
 
     def on_opened(self, accepted: Accepted) -> None:
         self.opened.append(accepted)
@@ -196,6 +199,25 @@ async def test_a_will_names_nobody_else_as_its_user() -> None:
     await talk.carry_out(talk.say(Connect("c", Version.V5, will=will)))
     (answer,) = talk.heard()
     assert answer.reason == ReasonCode.NOT_AUTHORIZED
+
+
+@pytest.mark.parametrize(
+    ("has_certificate", "reason"),
+    [(False, ReasonCode.SUCCESS), (True, ReasonCode.NOT_AUTHORIZED)],
+    ids=["without a certificate", "with one that names nobody"],
+)
+async def test_a_certificate_that_names_nobody_is_no_login(
+    has_certificate: bool, reason: int
+) -> None:
+    """Clients without credentials come in here, and whoever shows a certificate is none."""
+    broking = Broking(certificate_login=True)
+    auth, _ = await auth_of(Roll())
+    broking.use(auth)
+    talk = Conversation(broking)
+    talk.carrier.whence = dataclasses.replace(HERE, has_certificate=has_certificate)
+    await talk.carry_out(talk.say(Connect("c", Version.V5)))
+    (answer,) = talk.heard()
+    assert answer.reason == reason
 
 
 async def test_a_client_that_is_lost_during_its_login_is_never_let_in() -> None:

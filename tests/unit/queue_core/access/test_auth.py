@@ -87,7 +87,7 @@ def test_a_peer_is_described_by_what_its_transport_says() -> None:
     }
     peer = Peer.described_by(facts.get)
     names = (("commonName", "pump-7"), ("organizationName", "Plant"), ("DNS", "pump-7.example"))
-    assert peer == Peer("::1", 4711, True, names)
+    assert peer == Peer("::1", 4711, True, names, has_certificate=True)
 
 
 @pytest.mark.parametrize(
