@@ -35,7 +35,7 @@ from queue_core.access.browser_origins import AllowedOrigins
 from queue_core.delivery.delay_limit import DELAY_BYTES
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.memory_account import MemorySettings
-from queue_core.queues.recent_history import MOST_HISTORY_BYTES
+from queue_core.queues.exchange_history import MOST_HISTORY_BYTES
 from queue_core.routing.bindings import BindingLimits
 from queue_core.sessions.retained import RetainedSettings
 from queue_core.sessions.session import SessionSettings

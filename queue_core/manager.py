@@ -26,11 +26,11 @@ from queue_core.message.message import TOPIC_EXCHANGE, Form
 from queue_core.message.topic_forms import dotted
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
-from queue_core.queues.deduplication import MOST_IDS, IdBudget
-from queue_core.queues.exchange_memory import StoredMemory
+from queue_core.queues.deduplication_by_message_id import MOST_IDS, IdBudget
+from queue_core.queues.exchange_history import MOST_HISTORY_BYTES, HistoryBudget
+from queue_core.queues.exchange_state_queues import StoredMemory
 from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
 from queue_core.queues.queue import Queue
-from queue_core.queues.recent_history import MOST_HISTORY_BYTES, HistoryBudget
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
 from queue_core.sessions.sessions import SessionSettings

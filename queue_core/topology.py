@@ -13,7 +13,7 @@ from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Keeper
-    from queue_core.exchange_memories import Memories
+    from queue_core.exchange_states import Memories
     from queue_core.keyed_lock import Turns
     from queue_core.queues.context import QueueContext
     from queue_core.queues.queue import Queue

@@ -15,9 +15,9 @@ from queue_core.delivery.cursor import settle
 from queue_core.errors import CoreError, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
-from queue_core.queues.deduplication import Repetitions
+from queue_core.queues.deduplication_by_message_id import Repetitions
+from queue_core.queues.duplicate_publishes import forget_live
 from queue_core.queues.queue import Appends, Queue, is_bound
-from queue_core.queues.repeated_publishes import forget_live
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Writer

@@ -30,14 +30,14 @@ from queue_core.errors import (
     QueueNotFound,
     ResourceLocked,
 )
-from queue_core.exchange_memories import Memories
+from queue_core.exchange_states import Memories
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
 from queue_core.queues.context import QueueContext
+from queue_core.queues.duplicate_publishes import forget_live, still_there
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.queue import Appends, Queue, is_bound
-from queue_core.queues.repeated_publishes import forget_live, still_there
 from queue_core.queues.reserved_names import (
     MEMORY_PREFIXES,
     OWN_PREFIXES,
@@ -56,9 +56,9 @@ from queue_core.transaction import Transaction
 if TYPE_CHECKING:
     from queue_core.commit.ports import Keeper, Writer
     from queue_core.delivery.consumer import Sink
-    from queue_core.message.run import Run
+    from queue_core.message.message_run import Run
+    from queue_core.queues.live_run_consumers import RunTakers
     from queue_core.queues.ports import StoredQueues
-    from queue_core.queues.run_takers import RunTakers
 
 log = logging.getLogger(__name__)
 

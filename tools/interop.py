@@ -29,7 +29,7 @@ from protocols.mqtt.conversion import to_canonical as from_mqtt
 from queue_core.message import carried_headers as carried
 from queue_core.message.conversion import MEANING, Envelope, Reading, Writing
 from queue_core.message.message import Value
-from queue_core.message.typed_text import Dialect, separated
+from queue_core.message.values_as_text import Dialect, separated
 
 PAGE = Path(__file__).parents[1] / "docs" / "interop.md"
 

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from queue_core.message.typed_text import text_of, time_of
+from queue_core.message.values_as_text import text_of, time_of
 
 Document = dict[str, Any]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
     from queue_core.delivery.filtered_view import FilteredView
     from queue_core.message.message import Form
-    from queue_core.message.run import Run
+    from queue_core.message.message_run import Run
 
 # Messages that a consumer without a limit of its own may have unsettled: a bound, so that one that
 # never settles cannot take a whole queue into the gateway's memory.

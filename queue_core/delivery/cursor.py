@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from queue_core.delivery.ack_timeouts import SettlementDeadlines
+from queue_core.delivery.bulk_delivery import runs_of
 from queue_core.delivery.consumer import (
     ENTRY_OVERHEAD_BYTES,
     Consumer,
@@ -23,7 +25,6 @@ from queue_core.delivery.consumer import (
 )
 from queue_core.delivery.consumer_set import ConsumerSet
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
-from queue_core.delivery.deadlines import SettlementDeadlines
 from queue_core.delivery.delayed import Delays, DueTimes, GroupDelays
 from queue_core.delivery.delivery_history import History
 from queue_core.delivery.dispatch import Dispatch
@@ -32,7 +33,6 @@ from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.lease import BEYOND_ALL_OFFSETS, Lease
 from queue_core.delivery.ports import CursorContext, Journal, Policy
 from queue_core.delivery.ready import Ready
-from queue_core.delivery.runs import runs_of
 from queue_core.errors import CoreError
 from queue_core.message.message import Amendment, Message
 from queue_core.outcomes import FAILED, Outcome, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 
 
 @dataclass(frozen=True, slots=True)

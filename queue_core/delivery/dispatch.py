@@ -12,10 +12,10 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from queue_core.delivery.bulk_delivery import take_run
 from queue_core.delivery.consumer import Consumer, Delivery, Entry
 from queue_core.delivery.filtered_view import FilteredView
 from queue_core.delivery.lease import BEYOND_ALL_OFFSETS
-from queue_core.delivery.runs import take_run
 from queue_core.errors import DeliveryFailed
 from queue_core.message.message import Message
 from queue_core.outcomes import RELEASED

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from queue_core.message.message import Value, type_of_id
-from queue_core.message.typed_text import (
+from queue_core.message.values_as_text import (
     Dialect,
     identifier,
     json_text,

@@ -10,11 +10,11 @@ from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import SavedProgress
 from queue_core.delivery.ready import FifoReady, Ready, Source
 from queue_core.delivery.ready_by_priority import PriorityReady
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.message.message import Message
 from queue_core.queues.competing import CompetingQueue, cursor_spec
 from queue_core.queues.context import QueueContext
-from queue_core.queues.deduplication import Window
+from queue_core.queues.deduplication_by_message_id import Window
 from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.spec import Overflow, QueueSpec
 

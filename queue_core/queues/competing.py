@@ -17,7 +17,7 @@ from queue_core.delivery.cursor_spec import CursorSpec
 from queue_core.errors import CoreError, InvalidArgument, ResourceLocked
 from queue_core.message.message import Message
 from queue_core.queues.context import QueueContext
-from queue_core.queues.deduplication_records import PresentKeys
+from queue_core.queues.deduplication_by_header import PresentKeys
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import Overflow, QueueSpec
 from queue_core.scheduler import scheduler

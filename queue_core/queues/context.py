@@ -11,10 +11,10 @@ from queue_core.counters import Counters
 from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.ports import Journal
 from queue_core.delivery.ready import Budget
-from queue_core.queues.deduplication import IdBudget
-from queue_core.queues.inert_arguments import InertArguments
+from queue_core.queues.deduplication_by_message_id import IdBudget
+from queue_core.queues.exchange_history import HistoryBudget
+from queue_core.queues.ignored_arguments import InertArguments
 from queue_core.queues.memory_limit import EphemeralMemory
-from queue_core.queues.recent_history import HistoryBudget
 from queue_core.timers import Agenda
 
 if TYPE_CHECKING:

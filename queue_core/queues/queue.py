@@ -2,7 +2,7 @@
 adapters may ask of a queue without knowing its kind.
 
 The kinds are classic and ephemeral queues (`classic`, `ephemeral`, with what they share in
-`competing`), streams (`stream`) and the memories of exchanges (`exchange_memory`).
+`competing`), streams (`stream`) and the memories of exchanges (`exchange_state_queues`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from queue_core.message.message import Message
     from queue_core.queues.backpressure import Backpressure
     from queue_core.queues.context import QueueContext
-    from queue_core.queues.deduplication import Repetitions
+    from queue_core.queues.deduplication_by_message_id import Repetitions
     from queue_core.queues.spec import QueueSpec
 
 Appends = list[tuple["Log", "Entry"]]  # entries that one unit of the writer commits

@@ -13,14 +13,14 @@ from typing import Final, Protocol
 
 from queue_core.commit.queue_log import Log
 from queue_core.counters import QueueCounts
+from queue_core.delivery.clean_shutdown import end_lease
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Position, Sink
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import CursorSpec, SavedProgress
 from queue_core.delivery.delayed import DueTimes
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.orderly_end import end_lease
 from queue_core.delivery.ready import FifoReady, Ready, Source
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.errors import (
     CoreError,
     InvalidArgument,

@@ -20,7 +20,7 @@ from queue_core.routing.hash_exchanges import (
     ModulusHashExchange,
     RandomExchange,
 )
-from queue_core.routing.history_exchanges import DeduplicationExchange, RecentHistoryExchange
+from queue_core.routing.stateful_exchanges import DeduplicationExchange, RecentHistoryExchange
 
 CLASSES: Final[Mapping[ExchangeKind, Callable[[ExchangeSpec], Exchange[Any]]]] = {
     ExchangeKind.DIRECT: DirectExchange,

@@ -20,9 +20,9 @@ from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.competing import CompetingQueue
 from queue_core.queues.reserved_names import LIVE_SHARE_PREFIX, SHARE_PREFIX
 from queue_core.queues.spec import Overflow, QueueSpec
-from queue_core.sessions.claims import claim_entry
 from queue_core.sessions.inflight import PacketKey, PacketState
 from queue_core.sessions.retained import RetainedSettings
+from queue_core.sessions.shared_claims import claim_entry
 from queue_core.sessions.subscription import Subscription
 from queue_core.timers import Appointment
 

@@ -44,7 +44,7 @@ from queue_core.sessions.session import (
     SessionStore,
     users_own_id,
 )
-from queue_core.sessions.shared import Shares
+from queue_core.sessions.shared_subscriptions import Shares
 from queue_core.sessions.subscription import LiveQueue, Subscription, is_worth_storing
 from queue_core.sessions.subscription_changes import Change, Changes
 from queue_core.sessions.wills import Wills

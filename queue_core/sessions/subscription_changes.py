@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from queue_core.keyed_lock import Turns
     from queue_core.queues.queue import Queue
     from queue_core.sessions.session import ClientKey, Session, SessionState, SessionStore
-    from queue_core.sessions.shared import Shares
+    from queue_core.sessions.shared_subscriptions import Shares
     from queue_core.sessions.subscription import Subscription
     from queue_core.vhost import Vhost
 

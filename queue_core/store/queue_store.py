@@ -13,11 +13,11 @@ from queue_core.delivery.consumer import Entry
 from queue_core.delivery.delayed import Delay
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.ready_by_priority import PriorityReady
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.queues.classic import ClassicQueue
-from queue_core.queues.deduplication import Window
-from queue_core.queues.deduplication_records import Present, PresentKeys
-from queue_core.queues.exchange_memory import stored_memory_class
+from queue_core.queues.deduplication_by_header import Present, PresentKeys
+from queue_core.queues.deduplication_by_message_id import Window
+from queue_core.queues.exchange_state_queues import stored_memory_class
 from queue_core.queues.spec import QueueKind, QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.lost_commits.losses import TORN, Loss, note_losses

@@ -16,7 +16,7 @@ import asyncpg
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.delivery.orderly_end import end_lease
+from queue_core.delivery.clean_shutdown import end_lease
 from queue_core.errors import StoreUnavailable
 from queue_core.store.database import Database, instance_of
 from queue_core.store.log_once import Complaints

@@ -25,7 +25,7 @@ from queue_core.errors import (
     VhostNotFound,
 )
 from queue_core.message.message import Message, Properties, Scalar
-from queue_core.message.typed_text import text_of
+from queue_core.message.values_as_text import text_of
 from queue_core.outcomes import Published
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import BindingLimits, ExchangeRef

@@ -8,7 +8,7 @@ import pytest
 from queue_core.errors import InvalidArgument, NameReserved, QueueFull, QueueNotFound
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import REJECTED, Published
-from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
+from queue_core.queues.exchange_history import MOST_OF_ONE_BYTES
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec

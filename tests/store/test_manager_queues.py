@@ -18,7 +18,7 @@ from queue_core.outcomes import (
     Published,
     Verdict,
 )
-from queue_core.queues.deduplication import Window
+from queue_core.queues.deduplication_by_message_id import Window
 from tests.support.managers import KINDS, House, Told, bodies, declare
 from tests.support.until import PATIENCE_SECONDS, turns
 

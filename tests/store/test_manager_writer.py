@@ -13,7 +13,7 @@ import pytest
 from queue_core.commit.unit import RetainedRecord
 from queue_core.errors import InvalidArgument
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
-from queue_core.message.run import MessageRun
+from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store.connection_keepalive import socket_of
 from queue_core.store.operator import diagnosis, operations

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from queue_core.delivery.consumer import ConsumerSpec, Entry, Position
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
-from queue_core.message.run import MessageRun
+from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import ACCEPTED, Outcome, Published, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue

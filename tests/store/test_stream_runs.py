@@ -7,7 +7,7 @@ import asyncpg
 
 from queue_core.delivery.consumer import Position
 from queue_core.message.message import Message
-from queue_core.message.run import MessageRun
+from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import ACCEPTED, Published
 from tests.support.managers import House, Told, bodies
 

@@ -23,7 +23,7 @@ FACE = (
     "queue_core.errors",
     "queue_core.outcomes",
     "queue_core.queues.queue",  # what may be asked of a queue, whichever kind it is
-    "queue_core.queues.run_takers",  # which subscribers take a run as it came
+    "queue_core.queues.live_run_consumers",  # which subscribers take a run as it came
     "queue_core.queues.spec",
     "queue_core.queues.reserved_names",  # which names a client may not choose
     "queue_core.transaction",  # what `Vhost.transaction` gives

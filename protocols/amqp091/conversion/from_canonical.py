@@ -31,7 +31,7 @@ from protocols.amqp091.wire.tables import time_of
 from queue_core.message.carried_headers import CREATED, PUBLISHER, Note, Pair, packed
 from queue_core.message.conversion import Envelope, Writing, as_it_is
 from queue_core.message.message import Message, Properties, Value
-from queue_core.message.typed_text import identifier_type, text_of
+from queue_core.message.values_as_text import identifier_type, text_of
 
 
 def nowhere(value: object) -> None:

@@ -24,7 +24,7 @@ from queue_core.message.carried_headers import (
 )
 from queue_core.message.conversion import Reading, as_it_is
 from queue_core.message.message import Properties, Value
-from queue_core.message.typed_text import Dialect, identifier, text_of, time_of
+from queue_core.message.values_as_text import Dialect, identifier, text_of, time_of
 
 
 def _calendar_time(value: object) -> datetime | None:

@@ -32,7 +32,7 @@ from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 from queue_core.message.memo import Memo
 from queue_core.message.message import TOPIC_EXCHANGE, Message
-from queue_core.message.run import MessageRun
+from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import Published
 
 MAX_TARGETS: Final = 1024  # that one connection remembers

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from queue_core.message.message import Scalar
-from queue_core.message.typed_text import HEX, text_of
+from queue_core.message.values_as_text import HEX, text_of
 
 MAX_TEXT_BYTES: Final = 255
 _INT64: Final = 1 << 63

@@ -37,7 +37,7 @@ from queue_core.message.carried_headers import (
 )
 from queue_core.message.conversion import Reading, text_only
 from queue_core.message.message import Properties, Scalar, Value, type_of_id
-from queue_core.message.typed_text import Dialect, text_of, time_of
+from queue_core.message.values_as_text import Dialect, text_of, time_of
 
 VALUE_TYPE: Final = "application/vnd.howdah.amqp-value"  # a body that is encoded sections
 TEXT_TYPE: Final = "text/plain;charset=utf-8"

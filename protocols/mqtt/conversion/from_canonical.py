@@ -40,7 +40,7 @@ from queue_core.message.carried_headers import (
 from queue_core.message.conversion import Envelope, Writing, as_it_is
 from queue_core.message.message import Message, Properties, Scalar, Value, type_of_id
 from queue_core.message.topic_forms import slashed
-from queue_core.message.typed_text import (
+from queue_core.message.values_as_text import (
     Dialect,
     identifier_type,
     json_text,

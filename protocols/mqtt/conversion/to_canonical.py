@@ -29,7 +29,13 @@ from queue_core.message.conversion import Reading, as_it_is
 from queue_core.message.message import NO_PROPERTIES as NOTHING_SAID
 from queue_core.message.message import Properties, Value, type_of_id
 from queue_core.message.topic_forms import dotted
-from queue_core.message.typed_text import identifier, restored, text_of, time_of, typed_identifier
+from queue_core.message.values_as_text import (
+    identifier,
+    restored,
+    text_of,
+    time_of,
+    typed_identifier,
+)
 
 QUEUE_PREFIX: Final = "$queue/"
 TOPIC_SCHEME: Final = "topic://"

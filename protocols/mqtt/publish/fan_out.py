@@ -20,13 +20,13 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from queue_core.outcomes import Published
+from queue_core.queues.live_run_consumers import take_encoded
 from queue_core.queues.queue import Appends, wait_for_room
-from queue_core.queues.run_takers import take_encoded
 
 if TYPE_CHECKING:
     from queue_core.commit.unit import Publisher, Record
     from queue_core.message.message import Message
-    from queue_core.message.run import EncodedRun
+    from queue_core.message.message_run import EncodedRun
     from queue_core.queues.queue import Queue
     from queue_core.routing.route import Match, Route
     from queue_core.vhost import Vhost

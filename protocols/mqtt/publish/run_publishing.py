@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.publish.runs import RunFrames, find_run
 from queue_core.message.message import TOPIC_EXCHANGE, Form, Message
-from queue_core.message.run import EncodedRun
+from queue_core.message.message_run import EncodedRun
 from queue_core.message.topic_forms import dotted
 from queue_core.outcomes import Published
-from queue_core.queues.run_takers import RUN_MESSAGES, run_takers
+from queue_core.queues.live_run_consumers import RUN_MESSAGES, run_takers
 
 if TYPE_CHECKING:
     from protocols.mqtt.publish.known_topics import KnownTopic

@@ -13,7 +13,7 @@ from typing import Final
 import asyncpg
 
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.errors import StoreUnavailable
 from queue_core.store.write import statements
 from queue_core.store.write.segments import Segment

@@ -11,7 +11,7 @@ import msgspec
 
 from queue_core.errors import InvalidArgument
 from queue_core.message.message import Scalar, Value
-from queue_core.message.typed_text import JSON, Dialect, restored, separated
+from queue_core.message.values_as_text import JSON, Dialect, restored, separated
 
 log = logging.getLogger(__name__)
 

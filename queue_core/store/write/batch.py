@@ -28,7 +28,7 @@ from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.intervals import Intervals
 from queue_core.errors import CoreError, InvalidArgument
 from queue_core.message.message import utc
-from queue_core.queues.deduplication import id_of
+from queue_core.queues.deduplication_by_message_id import id_of
 from queue_core.store.lost_commits.commit_marks import Mark
 from queue_core.store.write.rows import (
     Run,

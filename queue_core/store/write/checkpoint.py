@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import asyncpg
 
 from queue_core.commit.unit import PacketRecord
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.message.message import utc
 from queue_core.queues.classic import ClassicQueue
-from queue_core.queues.deduplication import Window
+from queue_core.queues.deduplication_by_message_id import Window
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.queue_store import QueueStore
 from queue_core.store.write import statements

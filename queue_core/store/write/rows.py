@@ -26,7 +26,7 @@ from queue_core.message.message import (
     Value,
     utc,
 )
-from queue_core.message.typed_text import text_of
+from queue_core.message.values_as_text import text_of
 
 # What every row has.
 NARROW: Final = (

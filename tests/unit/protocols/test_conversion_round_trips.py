@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.message_files.protocols import PROTOCOLS
 from queue_core.message.message import Message
-from queue_core.message.typed_text import READERS
+from queue_core.message.values_as_text import READERS
 from tests.unit.protocols.conversion_strategies import MESSAGES, TEXTS, Document
 
 TRIPS = [

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from queue_core.delivery.clean_shutdown import end_lease
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.delivery_history import History
-from queue_core.delivery.orderly_end import end_lease
 from queue_core.errors import CoreError, QueueNotFound
 from queue_core.message.message import Message
 from queue_core.outcomes import RELEASED, Outcome, Verdict

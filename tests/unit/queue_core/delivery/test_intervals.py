@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.settled import Settled
+from queue_core.delivery.settled_offsets import Settled
 from queue_core.store.read.recovery import parse_multirange
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)

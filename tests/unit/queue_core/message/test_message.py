@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.message.message import Death, Message, Properties, count_death
-from queue_core.queues.deduplication import Window
+from queue_core.queues.deduplication_by_message_id import Window
 
 
 def test_topic_and_key_are_two_forms_of_one_name() -> None:

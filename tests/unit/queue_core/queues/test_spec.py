@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
-from queue_core.queues.inert_arguments import MOST_NAMED_ARGUMENTS, InertArguments
+from queue_core.queues.ignored_arguments import MOST_NAMED_ARGUMENTS, InertArguments
 from queue_core.queues.spec import RULES, Overflow, QueueKind, QueueSpec
 
 GOOD: list[tuple[str, object, str, object]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue_core.commit.queue_log import Log
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import Message
-from queue_core.message.run import MessageRun
+from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import Published
 from queue_core.queues.queue import Appends, Queue
 from queue_core.queues.spec import QueueSpec

@@ -10,7 +10,8 @@ from queue_core.commit.unit import Unit
 from queue_core.commit.waiter import Waiter
 from queue_core.errors import ExchangeNotFound, LimitExceeded
 from queue_core.message.message import Message
-from queue_core.queues.exchange_memory import (
+from queue_core.queues.exchange_history import MOST_OF_ONE_BYTES
+from queue_core.queues.exchange_state_queues import (
     ExchangeMemory,
     LiveHistory,
     LiveSeen,
@@ -18,7 +19,6 @@ from queue_core.queues.exchange_memory import (
     exchange_of,
 )
 from queue_core.queues.queue import Appends, Queue
-from queue_core.queues.recent_history import MOST_OF_ONE_BYTES
 from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueKind, QueueSpec, require_short_name
 from queue_core.routing.bindings import ExchangeRef

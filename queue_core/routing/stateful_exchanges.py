@@ -2,7 +2,7 @@
 bindings, whatever a message's key.
 
 Routing only looks into the memory of such an exchange. The memory changes at the end of a route,
-where a message is taken: see `exchange_memory`.
+where a message is taken: see `exchange_state_queues`.
 """
 
 from __future__ import annotations

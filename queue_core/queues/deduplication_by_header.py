@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import Message
-from queue_core.queues.deduplication import IdBudget, Repetitions
+from queue_core.queues.deduplication_by_message_id import IdBudget, Repetitions
 from queue_core.routing.exchange_arguments import CACHE_TTL, MOST_CACHE_TTL_MS, whole_number
 
 ON_ITS_WAY: Final = -1  # in place of an offset: not committed yet

@@ -20,18 +20,18 @@ from queue_core.errors import CoreError, NotSupported
 from queue_core.message.message import CANONICAL, Message, Properties
 from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.context import QueueContext
-from queue_core.queues.deduplication_records import Seen, SeenKeys
+from queue_core.queues.deduplication_by_header import Seen, SeenKeys
+from queue_core.queues.exchange_history import RecentMessages
 from queue_core.queues.queue import Appends, Queue
-from queue_core.queues.recent_history import RecentMessages
 from queue_core.queues.reserved_names import HISTORY_PREFIX, SEEN_PREFIX
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchange_arguments import cache_ttl
-from queue_core.routing.history_exchanges import DeduplicationExchange
+from queue_core.routing.stateful_exchanges import DeduplicationExchange
 
 if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log
     from queue_core.delivery.ready import Source
-    from queue_core.delivery.settled import Settled
+    from queue_core.delivery.settled_offsets import Settled
     from queue_core.routing.exchanges import Exchange
 
 NO_STORE: Final = "x-recent-history-no-store"

@@ -11,7 +11,7 @@ from typing import Final
 
 from queue_core.delivery.consumer import ENTRY_OVERHEAD_BYTES
 from queue_core.message.message import Message
-from queue_core.queues.deduplication import Repetitions
+from queue_core.queues.deduplication_by_message_id import Repetitions
 
 MOST_HISTORY_BYTES: Final = 64 * 1024 * 1024  # of all exchanges together
 MOST_OF_ONE_BYTES: Final = 8 * 1024 * 1024  # of one exchange, however few there are

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queue_core.delivery.bulk_delivery import runs_of
 from queue_core.delivery.consumer import SharedCredit
 from queue_core.delivery.intervals import Intervals
-from queue_core.delivery.runs import runs_of
 from queue_core.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Verdict
 from tests.unit.queue_core.scenes import Basket, Scene
 

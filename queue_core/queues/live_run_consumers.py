@@ -16,7 +16,7 @@ from queue_core.delivery.consumer import Consumer, RunSink
 
 if TYPE_CHECKING:
     from queue_core.message.message import Form
-    from queue_core.message.run import EncodedRun
+    from queue_core.message.message_run import EncodedRun
     from queue_core.queues.queue import Queue
     from queue_core.routing.route import Route
 
