@@ -34,7 +34,7 @@ from gateway.listeners import ListenError
 from gateway.log import set_up_logging
 from gateway.postgres.errors import EmbeddedPostgresError
 from queue_core.errors import CoreError
-from queue_core.store.operator.operations import OperationError
+from queue_core.store.operator.queue_operations import OperationError
 
 FAILED = 1
 MISCONFIGURED = 2

@@ -35,9 +35,9 @@ from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
 from queue_core.sessions.sessions import SessionSettings
 from queue_core.sessions.subscription import Subscription
+from queue_core.store.background_work import Serving
 from queue_core.store.database import Database, StoreSettings, open_database
-from queue_core.store.lost_commits.inventory import Inventory, remembered
-from queue_core.store.serving import Serving
+from queue_core.store.lost_commits.state_comparison import Inventory, remembered
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions

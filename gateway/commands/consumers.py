@@ -14,7 +14,7 @@ from gateway.commands.command import Commands, add_command, add_json, add_vhost,
 from gateway.commands.database import operating
 from gateway.commands.tables import print_json, print_table
 from gateway.config.keys import Config
-from queue_core.store.operator.operations import ConsumerStatus, HeldMessage, Operations
+from queue_core.store.operator.queue_operations import ConsumerStatus, HeldMessage, Operations
 
 NO_GATEWAY = "no gateway is running on this database: nobody consumes"
 NOTED = (

@@ -29,8 +29,8 @@ from gateway.database import (
 )
 from gateway.postgres.cluster import DATABASE, HOST, ROLE
 from gateway.postgres.errors import DataDirInUse
-from queue_core.store.operator import operations
-from queue_core.store.operator.operations import Operations
+from queue_core.store.operator import queue_operations
+from queue_core.store.operator.queue_operations import Operations
 from queue_core.store.planner_settings import NO_JIT
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def connected(config: Config) -> AsyncIterator[asyncpg.Connection]:
     """Yields a database connection for one command."""
     async with database_url(config) as url:
         try:
-            connection = await operations.connect(url, "howdah command", CONNECT_SECONDS)
+            connection = await queue_operations.connect(url, "howdah command", CONNECT_SECONDS)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise unusable(url, error) from error
         try:

@@ -33,7 +33,7 @@ from gateway.postgres.data_dir import is_held
 from gateway.postgres.errors import EmbeddedPostgresError
 from gateway.tls import server_context
 from queue_core.store.operator.findings import Finding, Level, fail, ok, warn
-from queue_core.store.operator.operations import Operations
+from queue_core.store.operator.queue_operations import Operations
 
 MIB = 1024 * 1024
 LEAST_FREE_BYTES = 256 * MIB

@@ -8,7 +8,7 @@ from gateway.commands.command import CommandError, Commands, add_command
 from gateway.commands.database import database_url
 from gateway.config.keys import Config
 from gateway.database import bring_up_to_date, reaching, take_back
-from queue_core.store.operator import operations
+from queue_core.store.operator import queue_operations
 
 BASE = "base"
 
@@ -114,9 +114,9 @@ async def _require_no_gateway(url: str) -> None:
     """Refuses to migrate while a gateway runs on the database: it would lose tables and functions
     that it needs."""
     async with reaching(url):
-        connection = await operations.connect(url, "howdah command")
+        connection = await queue_operations.connect(url, "howdah command")
         try:
-            is_served = await operations.Operations(connection).is_served()
+            is_served = await queue_operations.Operations(connection).is_served()
         finally:
             await connection.close()
     if is_served:

@@ -21,7 +21,7 @@ from gateway.commands.command import (
 from gateway.commands.database import operating
 from gateway.config.keys import Config
 from gateway.config.quantities import Duration
-from queue_core.store.operator.operations import Operations, Outgoing
+from queue_core.store.operator.queue_operations import Operations, Outgoing
 
 QUEUE_PREFIX = "$queue/"
 SQL_ONLY = ("exchange", "priority", "message_id", "delay")

@@ -32,7 +32,7 @@ from gateway.commands.tables import (
 )
 from gateway.config.keys import Config
 from queue_core.routing.router import TOPIC_SPACE
-from queue_core.store.operator.operations import (
+from queue_core.store.operator.queue_operations import (
     ConditionFailed,
     Operations,
     PeekedMessage,

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.connection_keepalive import keep_alive
-from queue_core.store.lost_commits.witness import Witness
+from queue_core.store.lost_commits.commit_check import Witness
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
 from queue_core.store.queue_store import QueueStore

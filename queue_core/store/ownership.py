@@ -21,7 +21,7 @@ import asyncpg
 from queue_core.errors import StoreUnavailable
 from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.lost_commits.commit_marks import Marks, read_extent
-from queue_core.store.lost_commits.provenance import (
+from queue_core.store.lost_commits.ownership_history import (
     Past,
     Tenure,
     add_tenure,

@@ -1,5 +1,5 @@
-"""Tables of what only a running gateway's memory knows, noted for people: see `maintenance` and
-`consumer_notes`."""
+"""Tables of what only a running gateway's memory knows, noted for people: see `drop_segments` and
+`consumer_status`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
-from queue_core.store.operator.operations import Operations, connect
+from queue_core.store.operator.queue_operations import Operations, connect
 from queue_core.transaction import Transaction
 from tests.model.machine import Machine, examine, in_time, make_tight, written
 from tests.model.plain_broker import (

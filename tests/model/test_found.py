@@ -8,7 +8,7 @@ from queue_core.delivery.consumer import Position
 from queue_core.errors import QueueFull
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published, Verdict
-from queue_core.store.operator.operations import Operations, connect
+from queue_core.store.operator.queue_operations import Operations, connect
 from queue_core.store.write import writer
 from queue_core.timers import MAX_CANCELLED_TIMERS, Agenda
 from tests.support.managers import KINDS, House, bodies, declare

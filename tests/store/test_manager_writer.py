@@ -16,7 +16,7 @@ from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
 from queue_core.store.connection_keepalive import socket_of
-from queue_core.store.operator import diagnosis, operations
+from queue_core.store.operator import diagnosis, queue_operations
 from queue_core.store.operator.findings import Level
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.write import writer
@@ -406,7 +406,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
     monkeypatch.setattr(diagnosis, "LONG_WAIT", timedelta())
     await house.queue()
     await house.store("q", b"first")
-    doctor = await operations.connect(house.url, "doctor")
+    doctor = await queue_operations.connect(house.url, "doctor")
     found = await diagnosis.in_the_way(doctor)
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with db.transaction():
@@ -433,6 +433,6 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
 
 
 async def test_a_command_does_not_wait_for_a_lock_for_ever(house: House) -> None:
-    connection = await operations.connect(house.url, "command")
-    assert await connection.fetchval("SHOW lock_timeout") == f"{operations.LOCK_SECONDS}s"
+    connection = await queue_operations.connect(house.url, "command")
+    assert await connection.fetchval("SHOW lock_timeout") == f"{queue_operations.LOCK_SECONDS}s"
     await connection.close()

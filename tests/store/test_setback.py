@@ -20,9 +20,9 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
+from queue_core.store.background_work import Serving
 from queue_core.store.lost_commits.losses import Loss
 from queue_core.store.ownership import Setback
-from queue_core.store.serving import Serving
 from queue_core.store.write.fence import fenced
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House, bodies

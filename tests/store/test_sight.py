@@ -11,7 +11,7 @@ import pytest
 
 from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Level
-from queue_core.store.operator.operations import connect
+from queue_core.store.operator.queue_operations import connect
 from tests.support.logins import a_login
 from tests.support.seed import make_segment
 

@@ -8,8 +8,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from queue_core.store import serving
-from queue_core.store.serving import Serving
+from queue_core.store import background_work
+from queue_core.store.background_work import Serving
 from tests.support.managers import House
 from tests.support.until import PATIENCE_SECONDS, turns
 
@@ -42,7 +42,7 @@ async def test_a_look_that_waits_for_a_lock_is_no_silence_of_the_database(
     questions = Questions(monkeypatch, are_answered=are_answered)
     async with db.transaction():
         await db.execute("LOCK TABLE howdah.outbox IN ACCESS EXCLUSIVE MODE")
-        monkeypatch.setattr(serving, "ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(background_work, "ANSWER_SECONDS", 1.0)
         async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(2 if are_answered else 1):
                 assert await questions.asked.get() is are_answered

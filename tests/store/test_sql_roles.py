@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from queue_core.store.operator import preflight
-from queue_core.store.operator.operations import OperationError, Operations
+from queue_core.store.operator.queue_operations import OperationError, Operations
 from queue_core.store.schema import is_leaf
 from tests.support.logins import logged_in
 from tests.support.seed import append, change, death, make_queue, make_segment

@@ -4,7 +4,7 @@ and memory knows which numbers must be there.
 A database that went back in time lacks the end of the order in which transactions were committed.
 Transactions of several connections run side by side, so the newest number alone proves nothing:
 `Marks` keeps the few that no later transaction vouches for. One that began after another was
-answered vouches for it. Where marks are kept beside the database, `mark_file` answers for.
+answered vouches for it. Where marks are kept beside the database, `commit_mark_file` answers for.
 """
 
 from __future__ import annotations

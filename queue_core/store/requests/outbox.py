@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from queue_core.queues.queue import Queue
     from queue_core.routing.route import Route
     from queue_core.sessions.retained import Retained
-    from queue_core.store.requests.commands import Commands
+    from queue_core.store.requests.sql_commands import Commands
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queue_core.errors import StoreUnavailable
 from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.log_once import Complaints
-from queue_core.store.operator.operations import IS_SERVED
+from queue_core.store.operator.queue_operations import IS_SERVED
 from queue_core.store.ownership import AWAY, LOCK
 
 log = logging.getLogger(__name__)

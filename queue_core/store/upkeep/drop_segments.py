@@ -20,7 +20,7 @@ from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.stream import StreamQueue
 from queue_core.store.log_once import Complaints
 from queue_core.store.queue_store import QueueStore
-from queue_core.store.upkeep.consumer_notes import ConsumerNotes
+from queue_core.store.upkeep.consumer_status import ConsumerNotes
 from queue_core.store.write import statements
 from queue_core.store.write.fence import fenced
 from queue_core.store.write.rows import NARROW, RICH

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from queue_core.store.lost_commits.commit_mark_file import MarkFile, boot_id, find_record
 from queue_core.store.lost_commits.commit_marks import Extent, Marks
-from queue_core.store.lost_commits.mark_file import MarkFile, boot_id, find_record
-from queue_core.store.lost_commits.provenance import Past, Place
+from queue_core.store.lost_commits.ownership_history import Past, Place
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PAST = Past("a1", Place("7001", 16384, 1), (), Extent())
@@ -22,7 +22,7 @@ PAST = Past("a1", Place("7001", 16384, 1), (), Extent())
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.unit.queue_core.store.lost_commits.test_mark_file import committed
+from tests.unit.queue_core.store.lost_commits.test_commit_mark_file import committed
 committed(Path(sys.argv[1]), 5)
 os.kill(os.getpid(), signal.SIGKILL)
 """

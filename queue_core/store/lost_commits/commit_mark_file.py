@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from queue_core.store.lost_commits.commit_marks import Marks
-from queue_core.store.lost_commits.provenance import Past, Place, Record
+from queue_core.store.lost_commits.ownership_history import Past, Place, Record
 
 log = logging.getLogger(__name__)
 

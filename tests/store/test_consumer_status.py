@@ -11,7 +11,7 @@ import pytest
 from queue_core.delivery.consumer import Origin
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.spec import QueueSpec
-from queue_core.store.upkeep import consumer_notes
+from queue_core.store.upkeep import consumer_status
 from tests.support.clock import START
 from tests.support.logins import a_login
 from tests.support.managers import House
@@ -193,7 +193,7 @@ async def test_nothing_is_written_while_nothing_changes(
 async def test_no_more_is_listed_than_the_row_says(
     house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_notes, "MOST_LISTED", 3)
+    monkeypatch.setattr(consumer_status, "MOST_LISTED", 3)
     await house.queue("q")
     await house.store("q", *(b"%d" % number for number in range(10)))
     inbox, _ = await house.consume("q")
@@ -210,8 +210,8 @@ async def test_many_consumers_are_written_in_several_looks_and_more_are_left_out
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(consumer_notes, "MOST_WRITTEN", 2)
-    monkeypatch.setattr(consumer_notes, "MOST_CONSUMERS", 3)
+    monkeypatch.setattr(consumer_status, "MOST_WRITTEN", 2)
+    monkeypatch.setattr(consumer_status, "MOST_CONSUMERS", 3)
     await house.vhost.declare_queue(QueueSpec.parse("$session/x"), inside=True)
     await house.queue("q")
     await house.consume("$session/x", tag="session")
@@ -279,8 +279,8 @@ async def test_a_table_that_vacuum_cannot_keep_small_is_begun_anew(
 ) -> None:
     """A backup or a Spark job holds back vacuum like this for hours; a reader of the table
     itself is waited for, and the rows go on being right meanwhile."""
-    monkeypatch.setattr(consumer_notes, "LARGE_BYTES", 0)
-    monkeypatch.setattr(consumer_notes, "PATIENCE_LOOKS", 1)
+    monkeypatch.setattr(consumer_status, "LARGE_BYTES", 0)
+    monkeypatch.setattr(consumer_status, "PATIENCE_LOOKS", 1)
     node = "SELECT pg_relation_filenode('howdah.consumer')"
     await house.queue("q")
     reader = await asyncpg.connect(migrated_url)
@@ -299,7 +299,7 @@ async def test_a_table_that_vacuum_cannot_keep_small_is_begun_anew(
     consumer.resume()
     await house.upkeep()
     assert await db.fetchval(node) != before
-    monkeypatch.setattr(consumer_notes, "LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr(consumer_status, "LARGE_BYTES", 1 << 20)
     await house.upkeep()
     assert [(row["tag"], row["state"]) for row in await consumers(db)] == [("t", "active")]
 

@@ -16,10 +16,10 @@ import asyncpg
 
 from queue_core.delivery.intervals import Intervals
 from queue_core.queues.spec import QueueKind
+from queue_core.store.lost_commits.commit_mark_file import MarkFile, boot_id, find_record
 from queue_core.store.lost_commits.commit_marks import missing, read_extent
 from queue_core.store.lost_commits.losses import Loss, missing_commits, note_losses, skipped
-from queue_core.store.lost_commits.mark_file import MarkFile, boot_id, find_record
-from queue_core.store.lost_commits.provenance import Past, judge
+from queue_core.store.lost_commits.ownership_history import Past, judge
 from queue_core.store.read.recovery import Recovered
 from queue_core.store.tables.definitions import StoredQueue
 from queue_core.store.write.fence import Fence

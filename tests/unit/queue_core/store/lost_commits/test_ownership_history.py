@@ -8,7 +8,14 @@ import msgspec
 
 from queue_core.store.lost_commits.commit_marks import Extent
 from queue_core.store.lost_commits.losses import SETBACK, UNPROVEN
-from queue_core.store.lost_commits.provenance import Past, Place, Record, Shortfall, Tenure, judge
+from queue_core.store.lost_commits.ownership_history import (
+    Past,
+    Place,
+    Record,
+    Shortfall,
+    Tenure,
+    judge,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BOOT = "this start of the machine"

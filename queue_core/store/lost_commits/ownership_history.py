@@ -2,9 +2,9 @@
 has everything that they committed.
 
 A gateway that has just started remembers nothing. It compares the record that its predecessor left
-beside the database (`mark_file`) with what the tables know. Absence of a record is no proof that
-nothing is missing: where the server or its timeline is another one, that nobody can tell is said.
-Nothing here refuses to start: whoever restores an old backup means it.
+beside the database (`commit_mark_file`) with what the tables know. Absence of a record is no proof
+that nothing is missing: where the server or its timeline is another one, that nobody can tell is
+said. Nothing here refuses to start: whoever restores an old backup means it.
 """
 
 from __future__ import annotations

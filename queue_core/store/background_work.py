@@ -20,14 +20,14 @@ from queue_core.delivery.clean_shutdown import end_lease
 from queue_core.errors import StoreUnavailable
 from queue_core.store.database import Database, instance_of
 from queue_core.store.log_once import Complaints
-from queue_core.store.lost_commits.inventory import Inventory, differences, read_inventory
 from queue_core.store.lost_commits.losses import QUEUE_IDS, Loss, find_losses, note_losses, summary
+from queue_core.store.lost_commits.state_comparison import Inventory, differences, read_inventory
 from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Level
 from queue_core.store.ownership import AWAY, Setback
 from queue_core.store.read.recovery import recover, require_tables
-from queue_core.store.requests.commands import Commands
 from queue_core.store.requests.outbox import Outbox
+from queue_core.store.requests.sql_commands import Commands
 from queue_core.store.upkeep.drop_segments import Maintenance
 from queue_core.store.write.checkpoint import Checkpoint
 
