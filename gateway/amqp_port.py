@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from gateway.connections import Connection, Newcomers
-from protocols.farewell import part
+from protocols.graceful_close import part
 from queue_core.access.auth import Peer
 
 logger = logging.getLogger(__name__)

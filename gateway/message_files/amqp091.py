@@ -18,7 +18,7 @@ from protocols.amqp091.conversion.properties import FORM
 from protocols.amqp091.errors import Amqp091Error
 from protocols.amqp091.wire.content import NAMES, OCTETS, Facts, encode_properties
 from protocols.amqp091.wire.content import decode_properties as decode
-from protocols.amqp091.wire.short_text import fitting, short_text
+from protocols.amqp091.wire.type_limits import fitting, short_text
 from queue_core.message.message import TOPIC_EXCHANGE, Message
 
 KEYS: Final = ("exchange", "routing-key", "properties", "body", "publisher")

@@ -21,7 +21,7 @@ from queue_core.outcomes import Verdict
 from queue_core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from protocols.amqp091.connection_terms import Terms
+    from protocols.amqp091.negotiated_terms import Terms
     from protocols.amqp091.publish.partial_messages import Arrival
     from protocols.amqp091.publish.publishing import Target
     from protocols.amqp091.wire.content import Facts

@@ -12,16 +12,16 @@ from struct import Struct
 from typing import Final
 
 from protocols.amqp091.channel import Channel
-from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume import consuming
 from protocols.amqp091.consume.consuming import settle
 from protocols.amqp091.consume.deliveries import BASIC_CLASS
 from protocols.amqp091.dispatch import IMMEDIATE, WAITING, Perform, refuse
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer
 from protocols.amqp091.input import Input
+from protocols.amqp091.negotiated_terms import Terms
 from protocols.amqp091.publish.partial_messages import Arrival, Arrivals
+from protocols.amqp091.publish.publish_runs import Stamp
 from protocols.amqp091.publish.publishing import Targets, publish, publish_run
-from protocols.amqp091.publish.repeated_publish import Stamp
 from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of

@@ -1,6 +1,6 @@
 """The asyncio side of an AMQP 0.9.1 connection: heartbeats, connection.blocked, publishers' rests.
 
-The part that both AMQP versions share is `machine_connection`'s; all that is said and understood
+The part that both AMQP versions share is `amqp_connection`'s; all that is said and understood
 is `machine`'s business.
 """
 
@@ -14,7 +14,7 @@ from protocols.amqp091.errors import ReplyCode
 from protocols.amqp091.machine import Machine
 from protocols.amqp091.output import Output
 from protocols.amqp091.states import State
-from protocols.machine_connection import MachineConnection
+from protocols.amqp_connection import MachineConnection
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, RESTING, STORE, SUBSCRIBER, UNREAD
 from protocols.timer import Timer
 from queue_core.access.auth import Identity

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocols.amqp091.channel import Channel
-from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume.consuming import has_caught_up, queue_name
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.negotiated_terms import Terms
 from protocols.amqp091.wire.content import DIRECT_REPLY_TO
 from protocols.amqp091.wire.methods import (
     ExchangeBind,

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocols.amqp091.connection_terms import ClientFacts, Tuning
 from protocols.amqp091.context import Context
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.negotiated_terms import ClientFacts, Tuning
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.frames import FRAME_MIN_SIZE, FrameError
 from protocols.amqp091.wire.methods import (

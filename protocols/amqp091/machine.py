@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Final
 
 from protocols.amqp091.client import Client
-from protocols.amqp091.connection_terms import Agreement, Terms
 from protocols.amqp091.context import Context
 from protocols.amqp091.dispatch import Perform
 from protocols.amqp091.errors import Amqp091Error, ReplyCode, answer, reply_text
 from protocols.amqp091.handshake import Handshake, OpenVhost
 from protocols.amqp091.input import Input
+from protocols.amqp091.negotiated_terms import Agreement, Terms
 from protocols.amqp091.output import Output
 from protocols.amqp091.states import RECEIVED, State, step
 from protocols.amqp091.wire.codec import decode_method

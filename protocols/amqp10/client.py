@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
 from protocols.amqp10.addressing.filters import ORIGINS
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.context import Context
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.flow_echo import Echoing
@@ -27,7 +26,7 @@ from protocols.amqp10.engine.proton import (
     Engine,
     Handle,
 )
-from protocols.amqp10.engine.unreported_frames import Watch
+from protocols.amqp10.engine.unreported_fields import Watch
 from protocols.amqp10.errors import (
     HANDLE_IN_USE,
     NOT_ALLOWED,
@@ -42,6 +41,7 @@ from protocols.amqp10.links.detaching import Link, Releasing
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink, verdict_of
 from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, Coordinator, CoordinatorLink
+from protocols.amqp10.negotiated_terms import Terms
 from protocols.carrier import GONE, Carrier
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import CoreError

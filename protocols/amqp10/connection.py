@@ -1,6 +1,6 @@
 """The asyncio side of an AMQP 1.0 connection: idle time-outs, and links that wait for credit.
 
-The part that both AMQP versions share is `machine_connection`'s. All that is said and understood is
+The part that both AMQP versions share is `amqp_connection`'s. All that is said and understood is
 the business of `security_layer`, until the client is logged in, and of `machine` after that.
 """
 
@@ -14,7 +14,7 @@ from protocols.amqp10.errors import FORCED, RESOURCE_LIMIT, UNAUTHORIZED
 from protocols.amqp10.machine import Machine
 from protocols.amqp10.security_layer import SecurityLayer
 from protocols.amqp10.states import State
-from protocols.machine_connection import MachineConnection
+from protocols.amqp_connection import MachineConnection
 from protocols.read_gate import MEMORY, STORE, UNREAD
 from protocols.timer import Timer
 from queue_core.access.auth import Identity

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from protocols.amqp10.client import Client, Command
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.context import Context
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.proton import (
@@ -33,7 +32,7 @@ from protocols.amqp10.engine.proton import (
     Engine,
     Handle,
 )
-from protocols.amqp10.engine.unreported_frames import Watch
+from protocols.amqp10.engine.unreported_fields import Watch
 from protocols.amqp10.errors import (
     DECODE_ERROR,
     INTERNAL_ERROR,
@@ -45,6 +44,7 @@ from protocols.amqp10.errors import (
 from protocols.amqp10.links.detaching import Link
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
+from protocols.amqp10.negotiated_terms import Terms
 from protocols.amqp10.settings import product_of
 from protocols.amqp10.states import RECEIVED, Performative, State, step
 from protocols.carrier import GONE, Carrier

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.outbound import MOST_STORED, Outbound
 from protocols.mqtt.deliver.retained_sending import RetainedSending
+from protocols.mqtt.deliver.send_window import MOST_STORED, Outbound
 from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
+from protocols.mqtt.negotiated_terms import Link, Terms, lifetime_of
 from protocols.mqtt.publish.acknowledgements import Inbound, Received
-from protocols.mqtt.publish.aliases import OutgoingAliases
 from protocols.mqtt.publish.publishing import Publishing
+from protocols.mqtt.publish.topic_aliases import OutgoingAliases
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
-from protocols.mqtt.subscribe.rights import WaitingRights
+from protocols.mqtt.subscribe.read_rights import WaitingRights
 from protocols.mqtt.subscribe.subscribing import Subscribing
-from protocols.mqtt.terms import Link, Terms, lifetime_of
 from protocols.mqtt.wire import primitives as wire
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import (

@@ -11,14 +11,14 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from protocols.farewell import part
+from protocols.graceful_close import part
 from protocols.memory_share import MemoryShare
 from protocols.mqtt.context import Context
 from protocols.mqtt.machine import Command, HoldBack, Machine
 from protocols.mqtt.opening.handshake import Accepted
 from protocols.mqtt.output import Output
 from protocols.mqtt.wire.reasons import ReasonCode
-from protocols.no_transport import NO_TRANSPORT
+from protocols.null_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.access.auth import Peer
 from queue_core.scheduler import HEAVY_BYTES, scheduler

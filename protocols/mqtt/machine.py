@@ -19,23 +19,23 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from protocols.mqtt.client import Client
 from protocols.mqtt.context import Context
-from protocols.mqtt.last_packet import last_words
+from protocols.mqtt.negotiated_terms import Terms
 from protocols.mqtt.opening.handshake import Accepted, Opening, Refused
 from protocols.mqtt.opening.login import ByMethod, LoginRefused
 from protocols.mqtt.opening.wrong_protocol import mistake, named_version
 from protocols.mqtt.output import Output
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
-from protocols.mqtt.publish.obstacles import obstacle
+from protocols.mqtt.publish.publisher_waits import obstacle
+from protocols.mqtt.server_disconnect import last_words
 from protocols.mqtt.states import RECEIVED, State, step
-from protocols.mqtt.subscribe.follow_ups import FollowUps
-from protocols.mqtt.terms import Terms
+from protocols.mqtt.subscribe.pending_writes import FollowUps
 from protocols.mqtt.wire.codec import decode, needed_for, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
 from protocols.mqtt.wire.property_set import PacketType
 from protocols.mqtt.wire.reasons import RETURN_CODES, MqttError, ReasonCode, violation
-from protocols.pieces import add_piece
+from protocols.partial_input import add_piece
 from queue_core.access.auth import Identity, Peer
 
 log = logging.getLogger(__name__)

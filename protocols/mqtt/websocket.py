@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from protocols.farewell import part
+from protocols.graceful_close import part
 from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Context
 from protocols.mqtt.wire.websocket_codec import (
@@ -25,7 +25,7 @@ from protocols.mqtt.wire.websocket_codec import (
     frame,
     packet_frames,
 )
-from protocols.no_transport import NO_TRANSPORT
+from protocols.null_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, ReadGate
 from queue_core.access.auth import Peer
 from queue_core.scheduler import scheduler

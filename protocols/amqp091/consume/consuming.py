@@ -10,11 +10,11 @@ from secrets import token_urlsafe
 from typing import Final
 
 from protocols.amqp091.channel import Channel
-from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume.deliveries import native_for, whole_message
 from protocols.amqp091.consume.subscription import Subscription
 from protocols.amqp091.conversion.properties import fitting
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.negotiated_terms import Terms
 from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.content import DIRECT_REPLY_TO
 from protocols.amqp091.wire.methods import (

@@ -26,8 +26,8 @@ from protocols.amqp091.wire.content import (
     expiration_seconds,
     is_persistent,
 )
-from protocols.amqp091.wire.short_text import fits_property, short_text
 from protocols.amqp091.wire.tables import time_of
+from protocols.amqp091.wire.type_limits import fits_property, short_text
 from queue_core.message.carried_headers import CREATED, PUBLISHER, Note, Pair, packed
 from queue_core.message.conversion import Envelope, Writing, as_it_is
 from queue_core.message.message import Message, Properties, Value

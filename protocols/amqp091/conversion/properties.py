@@ -11,7 +11,7 @@ from typing import Final
 from protocols.amqp091.conversion import from_canonical
 from protocols.amqp091.conversion.to_canonical import canonical
 from protocols.amqp091.wire.content import MAX_KEPT_BYTES, MAX_KEPT_PROPERTIES, decode_properties
-from protocols.amqp091.wire.short_text import fitting
+from protocols.amqp091.wire.type_limits import fitting
 from queue_core.message.conversion_cache import Writings
 from queue_core.message.memo import Memo
 from queue_core.message.message import Message, Properties

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from protocols.amqp091.wire.content import Contents
-from protocols.amqp091.wire.short_text import fits_property, holds_name, short_text, table_keeps
+from protocols.amqp091.wire.type_limits import fits_property, holds_name, short_text, table_keeps
 from queue_core.message.carried_headers import (
     CREATED,
     REPEATED,

@@ -13,7 +13,7 @@ from protocols.amqp091.errors import Amqp091Error, ReplyCode
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.content import facts_of
 from protocols.amqp091.wire.frames import HEADER
-from protocols.pieces import add_piece
+from protocols.partial_input import add_piece
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel

@@ -10,10 +10,10 @@ from math import inf
 from typing import Final
 
 from protocols.amqp091.channel import MODE_ERROR_TEXT, Channel, Work
-from protocols.amqp091.connection_terms import Terms
 from protocols.amqp091.consume.deliveries import whole_message
 from protocols.amqp091.conversion.properties import FORM
 from protocols.amqp091.errors import Amqp091Error, ReplyCode
+from protocols.amqp091.negotiated_terms import Terms
 from protocols.amqp091.publish.confirms import Confirms
 from protocols.amqp091.wire.content import DIRECT_REPLY_TO, Facts, amended
 from protocols.amqp091.wire.methods import (

@@ -22,7 +22,6 @@ from protocols.amqp10.addressing.addresses import (
     queue_address,
     topic,
 )
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.engine.proton import (
     EXPIRES_WITH_CONNECTION,
     EXPIRES_WITH_LINK,
@@ -33,6 +32,7 @@ from protocols.amqp10.engine.proton import (
 )
 from protocols.amqp10.errors import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED, Amqp10Error
 from protocols.amqp10.links.dynamic_nodes import Lifetime, asked_lifetime, nodes_of
+from protocols.amqp10.negotiated_terms import Terms
 from queue_core.access.auth import Action, Resource
 from queue_core.errors import QueueNotFound
 from queue_core.message.message import TOPIC_EXCHANGE

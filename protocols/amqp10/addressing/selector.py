@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocols.amqp10.addressing.like import Like
+from protocols.amqp10.addressing.selector_like import Like
 from queue_core.message.message import Message, Value
 
 MAX_SELECTOR_CHARACTERS: Final = 16_384

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.engine import proton as pn
 from protocols.amqp10.engine.proton import Engine, Handle
-from protocols.amqp10.engine.unreported_frames import (
+from protocols.amqp10.engine.unreported_fields import (
     ATTACH,
     FRAME_HEADER_BYTES,
     Asked,

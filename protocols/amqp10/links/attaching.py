@@ -19,7 +19,7 @@ from protocols.amqp10.addressing.nodes import (
 )
 from protocols.amqp10.engine import proton as engine
 from protocols.amqp10.engine.proton import FIRST, SENDER_SETTLES, Answer, Attach, Handle
-from protocols.amqp10.engine.unreported_frames import Asked
+from protocols.amqp10.engine.unreported_fields import Asked
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, answered, asked_lifetime, nodes_of

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 
 from protocols.amqp10.addressing.nodes import End, Supply
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.engine.proton import Attach, Handle
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, nodes_of
 from protocols.amqp10.links.incoming import IncomingLink
 from protocols.amqp10.links.outgoing import OutgoingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
+from protocols.amqp10.negotiated_terms import Terms
 from queue_core.errors import CoreError
 
 log = logging.getLogger(__name__)

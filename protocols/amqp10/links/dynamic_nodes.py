@@ -14,8 +14,8 @@ from enum import IntEnum
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
+from protocols.amqp10.negotiated_terms import Terms
 from protocols.amqp10.wire.types import Described, Symbol, ULong
 from queue_core.access.auth import Action
 from queue_core.errors import CoreError

@@ -44,7 +44,7 @@ from protocols.amqp10.wire.routing_facts import (
 )
 from protocols.amqp10.wire.sections import split
 from protocols.amqp10.wire.types import Malformed
-from protocols.pieces import add_piece
+from protocols.partial_input import add_piece
 from queue_core.errors import CoreError
 from queue_core.message.memo import Memo
 from queue_core.message.message import NO_PROPERTIES, Message

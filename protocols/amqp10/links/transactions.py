@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.connection_terms import Terms
 from protocols.amqp10.engine import proton as engine
 from protocols.amqp10.engine.proton import Handle
 from protocols.amqp10.errors import (
@@ -21,6 +20,7 @@ from protocols.amqp10.errors import (
     Amqp10Error,
 )
 from protocols.amqp10.links.outgoing import outcome_of
+from protocols.amqp10.negotiated_terms import Terms
 from protocols.amqp10.wire.sections import (
     VALUE,
     section_at,

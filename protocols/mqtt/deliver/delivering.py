@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from protocols.mqtt.conversion.properties import MQTT3, MQTT5, published_qos
-from protocols.mqtt.deliver.delivery_plan import Plan, plan_of
 from protocols.mqtt.deliver.frames import (
     DUP,
     KEYS_V3,
@@ -27,7 +26,7 @@ from protocols.mqtt.deliver.frames import (
     special_halves,
     topic_octets,
 )
-from protocols.mqtt.deliver.outbound import (
+from protocols.mqtt.deliver.send_window import (
     ACKNOWLEDGED,
     LIVE_1,
     LIVE_2,
@@ -38,7 +37,8 @@ from protocols.mqtt.deliver.outbound import (
     Outbound,
     Sent,
 )
-from protocols.mqtt.publish.aliases import OutgoingAliases
+from protocols.mqtt.deliver.subscription_options import Plan, plan_of
+from protocols.mqtt.publish.topic_aliases import OutgoingAliases
 from protocols.mqtt.wire import primitives as wire
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec, PubRel
@@ -47,7 +47,7 @@ from queue_core.errors import ConsumerStalled, CoreError, DeliveryFailed
 from queue_core.outcomes import ACCEPTED
 
 if TYPE_CHECKING:
-    from protocols.mqtt.terms import Terms
+    from protocols.mqtt.negotiated_terms import Terms
     from queue_core.commit.unit import PacketRecord
     from queue_core.delivery.consumer import Consumer, Delivery
     from queue_core.message.message import Form, Message

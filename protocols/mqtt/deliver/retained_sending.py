@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from protocols.mqtt.deliver.delivery_plan import RETAINED
+from protocols.mqtt.deliver.subscription_options import RETAINED
 from protocols.mqtt.settings import Settings
 from protocols.mqtt.wire.reasons import MqttError, reason_of
 from queue_core.errors import CoreError

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from protocols.mqtt.conversion.properties import published_qos
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.delivery_plan import plan_of
-from protocols.mqtt.deliver.outbound import Flight, Sent
-from protocols.mqtt.subscribe.rights import WaitingRights
+from protocols.mqtt.deliver.send_window import Flight, Sent
+from protocols.mqtt.deliver.subscription_options import plan_of
+from protocols.mqtt.subscribe.read_rights import WaitingRights
 from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.errors import CoreError
 from queue_core.outcomes import ACCEPTED, REJECTED

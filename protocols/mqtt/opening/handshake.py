@@ -17,9 +17,9 @@ from protocols.mqtt.conversion.properties import (
     native_of,
     read_facts,
 )
+from protocols.mqtt.negotiated_terms import NEVER_EXPIRES, Agreement, lifetime_of
 from protocols.mqtt.opening.login import ByMethod, ByPassword, LoginRefused, place_of
 from protocols.mqtt.publish.publishing import RESERVED_PREFIXES, check_claims
-from protocols.mqtt.terms import NEVER_EXPIRES, Agreement, lifetime_of
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Version, Will
 from protocols.mqtt.wire.property_set import PropertySet, encode_property_bytes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.mqtt.conversion.properties import FACTS, native_of
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.deliver.frames import KEYS_V3, KEYS_V5
-from protocols.mqtt.deliver.outbound import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Flight, Sent
+from protocols.mqtt.deliver.send_window import LIVE_1, LIVE_2, LIVE_2_RECEIVED, Flight, Sent
 from protocols.mqtt.publish.acknowledgements import Received
 from protocols.mqtt.publish.run_publishing import publish_live_run, publish_queue_run
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode

@@ -20,9 +20,9 @@ from protocols.mqtt.conversion.properties import (
 )
 from protocols.mqtt.deliver.delivering import Deliverer
 from protocols.mqtt.publish.acknowledgements import PUBCOMP_HEAD, Inbound, Received
-from protocols.mqtt.publish.aliases import IncomingAliases
 from protocols.mqtt.publish.fan_out import WIDE_SUBSCRIBERS, Lane
 from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.publish.topic_aliases import IncomingAliases
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.wire.packets import Publish, PubRel
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, publish_refusal, reason_of
@@ -35,7 +35,7 @@ from queue_core.routing.route import MAX_KEPT_KEY_CHARACTERS, Match
 from queue_core.routing.topics import levels_of
 
 if TYPE_CHECKING:
-    from protocols.mqtt.terms import Terms
+    from protocols.mqtt.negotiated_terms import Terms
     from queue_core.commit.unit import Record
     from queue_core.queues.queue import Queue
     from queue_core.routing.route import Route

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.mqtt.publish.runs import RunFrames, find_run
+from protocols.mqtt.publish.packet_runs import RunFrames, find_run
 from queue_core.message.message import TOPIC_EXCHANGE, Form, Message
 from queue_core.message.message_run import EncodedRun
 from queue_core.message.topic_forms import dotted

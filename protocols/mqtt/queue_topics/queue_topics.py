@@ -33,9 +33,9 @@ from queue_core.routing.topics import filter_tokens
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
+    from protocols.mqtt.negotiated_terms import Terms
     from protocols.mqtt.publish.acknowledgements import Inbound
     from protocols.mqtt.publish.publishing import Publishing
-    from protocols.mqtt.terms import Terms
     from queue_core.queues.queue import Queue
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.mqtt.conversion.properties import QUEUE_PREFIX
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.delivery_plan import Plan
 from protocols.mqtt.deliver.frames import user_octets
-from protocols.mqtt.deliver.outbound import Flight, Sent
+from protocols.mqtt.deliver.send_window import Flight, Sent
+from protocols.mqtt.deliver.subscription_options import Plan
 from protocols.mqtt.queue_topics.addresses import (
     key_of,
     parse_queue_address,

@@ -10,7 +10,7 @@ from protocols.mqtt.conversion.properties import QUEUE_PREFIX
 from protocols.mqtt.deliver.retained_sending import RetainedSending
 from protocols.mqtt.queue_topics.queue_topics import QueueTopics
 from protocols.mqtt.settings import Settings
-from protocols.mqtt.subscribe.rights import right_of, topic_right
+from protocols.mqtt.subscribe.read_rights import right_of, topic_right
 from protocols.mqtt.wire.packets import SubAck, Subscribe, SubscribeRequest, UnsubAck, Unsubscribe
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, subscribe_refusal
@@ -27,7 +27,7 @@ from queue_core.routing.topics import MAX_LEVELS, filter_tokens
 from queue_core.sessions.subscription import Subscription
 
 if TYPE_CHECKING:
-    from protocols.mqtt.terms import Terms
+    from protocols.mqtt.negotiated_terms import Terms
     from queue_core.sessions.subscription_changes import Change
 
 log = logging.getLogger(__name__)

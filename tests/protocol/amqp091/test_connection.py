@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols import machine_connection
+from protocols import amqp_connection
 from protocols.amqp091.settings import Settings
 from protocols.amqp091.wire.codec import method_frame
 from protocols.amqp091.wire.frames import FRAME_START, HEADER, HEARTBEAT, PROTOCOL_HEADER
@@ -167,7 +167,7 @@ async def test_a_stopping_gateway_says_goodbye_and_waits_for_the_answer() -> Non
 async def test_a_client_that_goes_on_talking_after_the_goodbye_gains_no_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine_connection, "CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr(amqp_connection, "CLOSE_SECONDS", 0.3)
     async with listening() as listener:
         client = await (await listener.client()).open()
         listener.connections[0].shut_down("the gateway stops")

@@ -10,7 +10,7 @@ import pytest
 
 from gateway import amqp_port
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort, HeaderReader
-from protocols.farewell import Farewell
+from protocols.graceful_close import Farewell
 from tests.support.until import until_turned
 
 

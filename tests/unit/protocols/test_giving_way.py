@@ -19,7 +19,7 @@ from protocols.amqp10.states import Performative
 from protocols.amqp10.wire.sasl import HEADER as SASL
 from protocols.amqp10.wire.sasl import frame as sasl_frame
 from protocols.amqp10.wire.types import Symbol, UInt
-from protocols.farewell import Farewell
+from protocols.graceful_close import Farewell
 from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from protocols.mqtt.counters import MqttCounters
+from protocols.mqtt.negotiated_terms import Agreement, Terms
 from protocols.mqtt.output import Output
 from protocols.mqtt.publish.fan_out import FanOut
 from protocols.mqtt.settings import Settings
-from protocols.mqtt.terms import Agreement, Terms
 from protocols.mqtt.wire.packets import Version
 from protocols.mqtt.wire.reasons import ReasonCode
 from queue_core.access.auth import Auth, Identity

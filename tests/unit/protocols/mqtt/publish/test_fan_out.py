@@ -17,7 +17,7 @@ from queue_core.queues.backpressure import Backpressure
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.routing.route import Match
 from tests.support.until import turns
-from tests.unit.protocols.mqtt.publish.test_runs import TOPICS, Stage
+from tests.unit.protocols.mqtt.publish.test_packet_runs import TOPICS, Stage
 
 TOPIC = TOPICS[0]
 

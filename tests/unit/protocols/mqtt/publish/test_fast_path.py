@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocols.mqtt.conversion.properties import FACTS, native_of, published_qos
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.outbound import (
+from protocols.mqtt.deliver.send_window import (
     ACKNOWLEDGED,
     LIVE_1,
     LIVE_2,
@@ -23,8 +23,8 @@ from protocols.mqtt.deliver.outbound import (
 from protocols.mqtt.publish.acknowledgements import Inbound
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.publish.packet_runs import find_run
 from protocols.mqtt.publish.publishing import Publishing
-from protocols.mqtt.publish.runs import find_run
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from protocols.mqtt.deliver.outbound import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
+from protocols.mqtt.deliver.send_window import ACKNOWLEDGED, MAX_ID, OWN_IDS, Flight, Outbound, Sent
 from protocols.mqtt.publish.acknowledgements import MOST_ANSWERS, Inbound, Received
-from protocols.mqtt.publish.aliases import IncomingAliases, OutgoingAliases
+from protocols.mqtt.publish.topic_aliases import IncomingAliases, OutgoingAliases
 from protocols.mqtt.states import RECEIVED, State, step
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import (

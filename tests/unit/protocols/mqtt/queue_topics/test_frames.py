@@ -13,7 +13,7 @@ import protocols.amqp091.conversion.properties as amqp091
 from protocols.amqp091.wire.content import encode_properties
 from protocols.mqtt.conversion.properties import MQTT3, MQTT5
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.outbound import Outbound
+from protocols.mqtt.deliver.send_window import Outbound
 from protocols.mqtt.deliver.sinks import SharedSink, StoredSink
 from protocols.mqtt.queue_topics.sink import QueueSink
 from protocols.mqtt.wire.packets import Version

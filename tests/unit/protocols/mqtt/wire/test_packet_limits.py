@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.publish.aliases import (
+from protocols.mqtt.publish.topic_aliases import (
     EMPTY_TOPIC,
     MOST_ALIASED_CHARACTERS,
     IncomingAliases,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.addressing.like import Like
+from protocols.amqp10.addressing.selector_like import Like
 
 
 def by_definition(text: str, pattern: str) -> bool:

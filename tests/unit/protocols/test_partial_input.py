@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from protocols.amqp091.wire.frames import BODY, frame
-from protocols.pieces import LARGE_PIECE_BYTES, MAX_SMALL_PIECES, add_piece
+from protocols.partial_input import LARGE_PIECE_BYTES, MAX_SMALL_PIECES, add_piece
 from tests.support.amqp091_conversation import Conversation, published
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from protocols.mqtt.counters import MqttCounters
 from protocols.mqtt.deliver.delivering import Deliverer
-from protocols.mqtt.deliver.outbound import Outbound
+from protocols.mqtt.deliver.send_window import Outbound
 from protocols.mqtt.publish.acknowledgements import Inbound
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.known_topics import KnownTopic
+from protocols.mqtt.publish.packet_runs import find_run
 from protocols.mqtt.publish.publishing import Publishing
-from protocols.mqtt.publish.runs import find_run
 from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, Publish, Version

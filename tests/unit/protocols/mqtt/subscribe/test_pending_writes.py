@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.subscribe.follow_ups import MOST_FOLLOW_UPS
+from protocols.mqtt.subscribe.pending_writes import MOST_FOLLOW_UPS
 from protocols.mqtt.wire.packets import (
     PingReq,
     PingResp,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from protocols.mqtt.negotiated_terms import REASON_STRING_PACKET_BYTES
 from protocols.mqtt.settings import Settings
-from protocols.mqtt.terms import REASON_STRING_PACKET_BYTES
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import ConnAck, Disconnect, Version
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet

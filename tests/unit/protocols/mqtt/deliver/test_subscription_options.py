@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.mqtt.conversion.properties import MQTT5, native_of
-from protocols.mqtt.deliver.delivery_plan import RETAINED, Plan, plan_of
+from protocols.mqtt.deliver.subscription_options import RETAINED, Plan, plan_of
 from queue_core.message.message import Message
 from queue_core.sessions.subscription import Subscription
 

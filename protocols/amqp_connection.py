@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from protocols.farewell import part
+from protocols.graceful_close import part
 from protocols.memory_share import MemoryShare
-from protocols.no_transport import NO_TRANSPORT
+from protocols.null_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, STORE, SUBSCRIBER, UNREAD, ReadGate
 from protocols.services import Services
 from protocols.timer import Timer

@@ -23,7 +23,7 @@ from protocols.amqp091.wire.methods import (
 )
 from protocols.amqp10.wire.sasl import AMQP_HEADER
 from protocols.amqp10.wire.sasl import HEADER as SASL_HEADER
-from protocols.farewell import FAST_BYTES, STRANGER_BYTES, part
+from protocols.graceful_close import FAST_BYTES, STRANGER_BYTES, part
 from protocols.mqtt.wire.codec import decode
 from protocols.mqtt.wire.codec import split as split_mqtt
 from protocols.mqtt.wire.encoder import encode
