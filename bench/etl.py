@@ -33,9 +33,9 @@ import asyncpg
 from bench.processes import cpu_seconds
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.store.operator import migration
-from spark_etl.connection import jdbc_options
 from spark_etl.export import ExportSettings, export
-from spark_etl.runtime import local_session
+from spark_etl.jdbc_options import jdbc_options
+from spark_etl.spark_session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -139,7 +139,7 @@ class Reader:
 
 
 def read_on_demand(url: str, rate: float | None) -> None:
-    from spark_etl.runtime import local_session
+    from spark_etl.spark_session import local_session
 
     spark = local_session("howdah bench reader")
     with tempfile.TemporaryDirectory(prefix="howdah-bench-") as folder:

@@ -8,8 +8,8 @@ import json
 import subprocess
 
 import aiormq
+from addresses import AMQP_URL, database_url, psql
 from aiormq.abc import AbstractChannel
-from where import AMQP_URL, database_url, psql
 
 GRAVES = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.dead"}
 LOOK = """SELECT died_in, reason, message_id, howdah.body_text(body)

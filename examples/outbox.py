@@ -8,8 +8,8 @@ reach while the transaction is open.
 import asyncio
 
 import asyncpg
+from addresses import AMQP_URL, database_url
 from proton.utils import BlockingConnection
-from where import AMQP_URL, database_url
 
 
 async def buy(database: asyncpg.Connection, article: str, amount: int) -> None:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import aiormq
 import gmqtt
+from addresses import AMQP_URL, HOST, MQTT_PORT
 from aiormq.abc import AbstractChannel, DeliveredMessage
-from where import AMQP_URL, HOST, MQTT_PORT
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 LAST = f"written at {datetime.now(UTC)}"

@@ -7,10 +7,10 @@ import asyncio
 
 import aiormq
 import gmqtt
+from addresses import AMQP_URL, HOST, MQTT_PORT
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from proton import Message
 from proton.utils import BlockingConnection
-from where import AMQP_URL, HOST, MQTT_PORT
 
 
 async def start_worker(channel: AbstractChannel) -> None:

@@ -8,8 +8,8 @@ import asyncio
 
 import aiormq
 import gmqtt
+from addresses import AMQP_URL, HOST, MQTT_PORT
 from aiormq.abc import AbstractChannel, DeliveredMessage
-from where import AMQP_URL, HOST, MQTT_PORT
 
 READINGS = ("21.5", "21.7", "22.4")
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.descriptors import Share
+from gateway.file_descriptors import Share
 from gateway.tls_handshakes import TlsCounters, tell_failure
 
 logger = logging.getLogger(__name__)

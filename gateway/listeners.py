@@ -17,7 +17,7 @@ from gateway.acceptor import (
 )
 from gateway.config.keys import Listener
 from gateway.config.source import ConfigError
-from gateway.descriptors import Share
+from gateway.file_descriptors import Share
 from gateway.tls import server_context
 from gateway.tls_handshakes import TlsCounters
 

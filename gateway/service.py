@@ -17,7 +17,7 @@ from gateway.adapters import FORMS, Adapters, manager_settings
 from gateway.config.keys import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
-from gateway.descriptors import Descriptors, Share, allow_many_files, end_oldest
+from gateway.file_descriptors import Descriptors, Share, allow_many_files, end_oldest
 from gateway.garbage_collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart

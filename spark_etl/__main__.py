@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_etl.archive import archive, waiting_segments
-from spark_etl.beforehand import Needs, check_beforehand
 from spark_etl.database import connected, explained, place
 from spark_etl.errors import EtlError
 from spark_etl.export import (
@@ -27,12 +26,13 @@ from spark_etl.export import (
     plan_export,
 )
 from spark_etl.messages import CONNECTIONS
+from spark_etl.preflight import Needs, check_beforehand
 from spark_etl.queues import all_queues
 from spark_etl.replay import MESSAGES_PER_SECOND, ReplaySettings, plan_replay, replay
 from spark_etl.report import Minute, page
-from spark_etl.runtime import session
 from spark_etl.snapshot import held_snapshot
 from spark_etl.sources import Bounds, ParquetSource, Source, StreamSource
+from spark_etl.spark_session import session
 from spark_etl.stats import read_stats
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_etl.atomic_files import load, sync, write_new
 from spark_etl.checkpoints import only_archive
-from spark_etl.connection import jdbc_options
 from spark_etl.database import connected, explained, place, refuse_standby
 from spark_etl.errors import EtlError, SomeFailedError
-from spark_etl.files import load, sync, write_new
+from spark_etl.jdbc_options import jdbc_options
 from spark_etl.messages import COLUMNS, IS_FINITE, SCHEMA, fetch_rows, plain_or_raise
 from spark_etl.parquet import write_messages
 from spark_etl.progress import Progress, finished_share

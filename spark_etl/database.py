@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from spark_etl.connection import DRIVER, jdbc_options
 from spark_etl.errors import EtlError, EtlSetupError, InterruptedReadError
+from spark_etl.jdbc_options import DRIVER, jdbc_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

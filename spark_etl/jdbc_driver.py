@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from spark_etl.cache import cache_dir
+from spark_etl.download_cache import cache_dir
 from spark_etl.errors import EtlSetupError
 
 JAR_VARIABLE: Final = "HOWDAH_JDBC_JAR"

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from spark_etl.atomic_files import load, sync, write_new
 from spark_etl.errors import EtlError
-from spark_etl.files import load, sync, write_new
 from spark_etl.queues import Queue
 from spark_etl.ranges import Range
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spark_etl.connection import FETCH_ROWS, jdbc_options
 from spark_etl.database import Database, connected
+from spark_etl.jdbc_options import FETCH_ROWS, jdbc_options
 from spark_etl.queues import Queue, Segments, edges, find_queue, message_bytes, segments
 from spark_etl.ranges import Range
 from spark_etl.snapshot import Snapshot, join_statement

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_etl.connection import jdbc_options
+from spark_etl.jdbc_options import jdbc_options
 from spark_etl.messages import (
     ALWAYS,
     Shape,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_etl.connection import jdbc_options
+from spark_etl.jdbc_options import jdbc_options
 from spark_etl.snapshot import Snapshot, join_statement
 
 if TYPE_CHECKING:

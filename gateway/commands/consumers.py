@@ -12,7 +12,7 @@ import sys
 
 from gateway.commands.command import Commands, add_command, add_json, add_vhost, whole_number
 from gateway.commands.database import operating
-from gateway.commands.tables import print_json, print_table
+from gateway.commands.output import print_json, print_table
 from gateway.config.keys import Config
 from queue_core.store.operator.queue_operations import ConsumerStatus, HeldMessage, Operations
 

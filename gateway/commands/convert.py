@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from gateway.commands.command import CommandError, Commands, add_command, add_json
-from gateway.commands.tables import print_json, print_table
+from gateway.commands.output import print_json, print_table
 from gateway.config.keys import Config
 from gateway.message_files.document import Document, MessageFileError, parse, tagged
 from gateway.message_files.protocols import PROTOCOLS, converted

@@ -20,11 +20,11 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from gateway.commands.certificates import lifetimes
+from gateway.commands.access_checks import openness
+from gateway.commands.certificate_checks import lifetimes
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
-from gateway.commands.openness import openness
-from gateway.commands.tables import print_json
+from gateway.commands.output import print_json
 from gateway.config.keys import Config, Listener, Listeners
 from gateway.config.source import ConfigError
 from gateway.database import DatabaseError

@@ -23,7 +23,7 @@ from gateway.commands.command import (
     whole_number,
 )
 from gateway.commands.database import operating
-from gateway.commands.tables import (
+from gateway.commands.output import (
     print_json,
     print_table,
     shown,

@@ -7,8 +7,8 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from gateway.commands.command import CommandError, Commands, add_command, whole_number
+from gateway.commands.output import print_json_line, shown_body
 from gateway.commands.publish import QUEUE_PREFIX, add_connection
-from gateway.commands.tables import print_json_line, shown_body
 from gateway.config.keys import Config
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from gateway.commands.command import (
     add_vhost,
 )
 from gateway.commands.database import engine_for
-from gateway.commands.rights import changing
-from gateway.commands.tables import print_json, print_table
+from gateway.commands.output import print_json, print_table
+from gateway.commands.rights_confirmation import changing
 from gateway.config.keys import Config
 from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
 from queue_core.access.passwords import hash_password

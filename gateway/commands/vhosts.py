@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from gateway.commands.command import CommandError, Commands, add_command, add_family, add_json
 from gateway.commands.database import engine_for
-from gateway.commands.rights import changing
-from gateway.commands.tables import print_json, print_table
+from gateway.commands.output import print_json, print_table
+from gateway.commands.rights_confirmation import changing
 from gateway.config.keys import Config
 
 if TYPE_CHECKING:

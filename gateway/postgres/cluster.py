@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gateway.postgres.account import Account
 from gateway.postgres.binaries import Binaries
 from gateway.postgres.errors import EmbeddedPostgresError, explain, tail
+from gateway.postgres.os_account import Account
 
 HOST: Final = "127.0.0.1"
 ROLE: Final = "howdah"

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.cluster import DATABASE, HOST, ROLE, Cluster, environment
 from gateway.postgres.data_dir import DataDirLock, create_data_dir, unusable
 from gateway.postgres.errors import EmbeddedPostgresError, PassingTrouble, explain, last_words
+from gateway.postgres.os_account import choose_account
 from gateway.postgres.postmaster import clear_away, read_postmaster
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_etl.runtime import local_session
+from spark_etl.spark_session import local_session
 from tests.support.migrated_databases import db, house, migrated_template, migrated_url
 
 if TYPE_CHECKING:

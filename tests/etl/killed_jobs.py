@@ -13,8 +13,8 @@ from pathlib import Path
 from spark_etl.archive import archive
 from spark_etl.export import ExportSettings, export
 from spark_etl.replay import ReplaySettings, replay
-from spark_etl.runtime import local_session
 from spark_etl.sources import StreamSource
+from spark_etl.spark_session import local_session
 
 JOBS = ("export", "archive", "replay")
 # The second batch of the export and of the replay, so that there is a first one to keep.

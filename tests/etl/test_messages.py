@@ -15,8 +15,8 @@ import pytest
 
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED
-from spark_etl.connection import jdbc_options
 from spark_etl.errors import EtlError
+from spark_etl.jdbc_options import jdbc_options
 from spark_etl.messages import fetch_rows, read_queue, source
 from spark_etl.queues import Queue
 from spark_etl.ranges import Range

@@ -12,7 +12,7 @@ import pytest
 from tests.support.gateway_process import ROOT, SECONDS, GatewayProcess, clean_environment
 
 FOLDER = ROOT / "examples"
-PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if path.name != "where.py")
+PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if path.name != "addresses.py")
 MOST_LINES = 60
 
 SAYS = {  # program -> what it prints, in this order

@@ -16,7 +16,7 @@ from gateway import acceptor
 from gateway.acceptor import Acceptor, ListenerCounters, ProtocolFactory, bound_sockets
 from gateway.config.keys import Listener, Tls
 from gateway.connections import Connections
-from gateway.descriptors import Descriptors, Share, end_oldest
+from gateway.file_descriptors import Descriptors, Share, end_oldest
 from gateway.listeners import open_listener
 from gateway.management import http_connection
 from gateway.management.http_connection import HttpConnection

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
+from gateway.postgres.os_account import choose_account
 from tests.support.ports import is_listening, lasting_port
 from tests.support.postgres import chosen_bin_dir
 from tests.support.until import PATIENCE_SECONDS, wait_until

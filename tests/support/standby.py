@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg
 from asyncpg import CannotConnectNowError
 
-from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.cluster import DATABASE, environment
+from gateway.postgres.os_account import choose_account
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.ports import lasting_port
 from tests.support.postgres import chosen_bin_dir, fetch_value

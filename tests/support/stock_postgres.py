@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.postgres.account import choose_account
 from gateway.postgres.binaries import find_binaries
 from gateway.postgres.cluster import HOST, ROLE, Cluster
 from gateway.postgres.data_dir import create_data_dir
+from gateway.postgres.os_account import choose_account
 from gateway.postgres.postmaster import clear_away
 from gateway.postgres.server import EmbeddedPostgres
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway import service
 from gateway.config.keys import Config
-from gateway.descriptors import Descriptors
+from gateway.file_descriptors import Descriptors
 from queue_core.errors import StoreUnavailable
 from queue_core.store.ownership import OwnershipLost, Setback
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_etl import database, java, jdbc_driver
-from spark_etl.connection import jdbc_options
 from spark_etl.errors import EtlSetupError
+from spark_etl.jdbc_options import jdbc_options
 from tests.support.postgres import execute
 
 if TYPE_CHECKING:

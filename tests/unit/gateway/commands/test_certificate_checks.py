@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from gateway.commands.certificates import DAY_SECONDS, end_of, lifetimes
+from gateway.commands.certificate_checks import DAY_SECONDS, end_of, lifetimes
 from gateway.config.keys import Config, Listener, Listeners, Tls
 from queue_core.store.operator.findings import Level
 from tests import certificates

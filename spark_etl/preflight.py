@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from spark_etl.connection import jdbc_options
 from spark_etl.database import advice_for, place
 from spark_etl.errors import EtlError
+from spark_etl.jdbc_options import jdbc_options
 
 if TYPE_CHECKING:
     import asyncpg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.commands.openness import in_the_clear, strangers, unguarded
+from gateway.commands.access_checks import in_the_clear, strangers, unguarded
 from gateway.config.keys import Auth, Config, Listener, Listeners
 from queue_core.store.operator.findings import Level
 
