@@ -468,6 +468,7 @@ class QueueMachine(Machine):
             consumer.pause()
         for consumer in consumers:
             self.call(partial(vhost.end_consumer, consumer, RELEASED))
+            self.quiet()  # a message that is too many may have to be read back before it goes
             self._released([d for d in self.open if d.consumer is consumer])
         self.call(lambda: vhost.settle(list(self.open), RELEASED))
         self._released(list(self.open))
