@@ -108,7 +108,10 @@ def publish_run(
 ) -> int:
     """Publishes messages that came one after the other and differ by body alone. Says how many of
     them were published: not all, where finding their routes takes more effort."""
-    if len(bodies) == 1 or channel.work is not None or not facts.is_plain:
+    if len(bodies) == 1:
+        publish(channel, target, facts, bodies[0])
+        return 1
+    if channel.work is not None or not facts.is_plain:
         return _publish_each(channel, target, facts, bodies, tired_at)
     vhost, exchange, key = channel.vhost, target.exchange, target.key
     if target.falls_back and key not in vhost.queues:
