@@ -141,7 +141,7 @@ class Vhost:
         one by one. Measured on 50 messages for an ephemeral queue: 0.3 us each, against 2.6."""
         counters = self.counters
         if takers is not None:
-            count = len(run)
+            count = run.count
             for consumer, sink in takers.takers:
                 sink.deliver_run(consumer, run)
             counters.published += count

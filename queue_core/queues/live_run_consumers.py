@@ -39,7 +39,9 @@ def run_takers(route: Route[Queue], form: Form, *, is_durable: bool) -> RunTaker
     if not route:
         return None
     takers: list[tuple[Consumer, RunSink]] = []
-    most = min(RUN_MESSAGES, RUN_DELIVERIES // len(route))
+    most = RUN_DELIVERIES // len(route)
+    if most > RUN_MESSAGES:  # `min` takes longer
+        most = RUN_MESSAGES
     largest = LARGEST_PACKET_BYTES
     for queue, options in route:
         consumer = None if queue.judges_each else queue.direct_consumer()
@@ -63,10 +65,10 @@ def take_encoded(queue: Queue, options: tuple[object, ...], run: EncodedRun) -> 
     if (
         consumer is None
         or (sink := consumer.run_sink) is None
-        or sink.run_room(run.form, run.is_durable, options) < len(run)
+        or sink.run_room(run.form, run.is_durable, options) < run.count
         or run.largest > sink.max_packet
     ):
         return False
     sink.deliver_run(consumer, run)
-    queue.context.counters.delivered += len(run)
+    queue.context.counters.delivered += run.count
     return True

@@ -75,14 +75,14 @@ class Job:
         self._left: list[Match[Queue]] = []  # passed over, as they hold their publishers
 
     def count(self) -> int:
-        return len(self.messages) if self.run is None else len(self.run)
+        return len(self.messages) if self.run is None else self.run.count
 
     def hand_over_some(self) -> Progress:
         """Gives all messages to a slice of the route; queues that have no room are passed over."""
         if self.run is None:
             weight = 1 + len(self.messages) / MESSAGES_A_WRITE[0]
         else:
-            weight = 1 + len(self.run) / MESSAGES_A_WRITE[1 if self.run.is_durable else 2]
+            weight = 1 + self.run.count / MESSAGES_A_WRITE[1 if self.run.is_durable else 2]
         until = self.done + max(1, int(SLICE_SUBSCRIBERS / weight))
         for match in self.route[self.done : until]:
             if not match.queue.is_deleted and not self._give(*match):
@@ -165,7 +165,7 @@ class Lane:
 
     def publish_run(self, run: EncodedRun, route: Route[Queue]) -> None:
         """Leaves a run to the worker, as it came."""
-        self._vhost.counters.published += len(run)
+        self._vhost.counters.published += run.count
         self._put(Job(route, [], len(run.octets), run))
 
     def _split(self, route: Route[Queue]) -> tuple[Route[Queue], Route[Queue]]:

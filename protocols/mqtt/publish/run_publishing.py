@@ -31,17 +31,15 @@ Common = tuple["Publishing", "KnownTopic", int, bytes]
 class WireRun(EncodedRun):
     """A run as it came from the wire. Its messages are made when a queue asks for them."""
 
-    __slots__ = ("_common", "_ends", "_messages", "end", "is_durable", "marks", "octets")
+    __slots__ = ("_common", "_ends", "_messages", "count", "end", "is_durable", "marks", "octets")
 
     def __init__(self, octets: bytes, frames: RunFrames, is_durable: bool, common: Common) -> None:
         self.octets = octets
         self.end, self.marks, self._ends = frames
+        self.count = len(self.marks)
         self.is_durable = is_durable
         self._common = common
         self._messages: list[Message] | None = None
-
-    def __len__(self) -> int:
-        return len(self.marks)
 
     @property
     def form(self) -> Form:
@@ -95,7 +93,9 @@ def publish_live_run(
         takers = run_takers(known.route, publishing.form, is_durable=is_durable)
         if takers is None or end - position > takers.largest:
             return None
-        most, limit = takers.most, min(limit, takers.largest)
+        most = takers.most
+        if takers.largest < limit:
+            limit = takers.largest
     properties = NO_PROPERTIES if publishing.is_5 else b""
     frames = find_run(
         data, position, topic_at, topic_end, end, most=most, limit=limit, properties=properties
@@ -105,7 +105,7 @@ def publish_live_run(
     if is_left:
         publishing.wide_lane().publish_run(run, known.route)
     else:
-        publishing.vhost.publish_run(run, route=known.route, takers=takers)
+        publishing.vhost.publish_run(run, None, 0, known.route, takers)
     return run
 
 
