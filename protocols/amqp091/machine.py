@@ -166,6 +166,9 @@ class Machine:
                 client.take_hot(last, tired_at)
                 if found.position >= last or effort.spent > tired_at:
                     return None
+                if found.position == len(found.buffer):  # most chunks end so
+                    self.is_unfinished = False
+                    return None
             position = found.position
             command = self._step()
             if command is not None or found.position == position:
