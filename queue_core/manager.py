@@ -33,6 +33,7 @@ from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
 from queue_core.queues.queue import Queue
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
 from queue_core.routing.router import Router
+from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.sessions import SessionSettings
 from queue_core.sessions.subscription import Subscription
 from queue_core.store.background_work import Serving
@@ -133,9 +134,7 @@ class Manager:
             database.engine,
             database.forms,
             self.vhosts,
-            clock=clock,
-            agenda=self.agenda,
-            later=database.definitions.later,
+            DeferredWork(clock, self.agenda, database.definitions.later),
             flushed=self.writer.flushed,
             may_publish=self._may_publish,
             settings=settings.sessions,

@@ -7,12 +7,12 @@ whoever makes such queues.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from queue_core.errors import CoreError, QueueNotFound
-from queue_core.timers import Agenda
+from queue_core.sessions.deferred_work import DeferredWork
 
 if TYPE_CHECKING:
     from queue_core.queues.queue import Queue
@@ -22,15 +22,12 @@ log = logging.getLogger(__name__)
 
 DATABASE_RETRY_SECONDS: Final = 5.0  # until the database is asked again
 
-Later = Callable[[Coroutine[Any, Any, object]], None]
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Leftovers:
-    def __init__(self, clock: Callable[[], float], agenda: Agenda, later: Later) -> None:
-        self._clock = clock
-        self._agenda = agenda
-        self._later = later
+    def __init__(self, deferred: DeferredWork) -> None:
+        self._deferred = deferred
 
     async def drop(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
         """Deletes the queue. Called in its turn; `turn` is for when that has to be done again."""
@@ -42,11 +39,11 @@ class Leftovers:
             return
         except CoreError as error:
             log.warning("queue '%s' cannot be removed yet: %s", queue.name, error)
-            again = self._clock() + DATABASE_RETRY_SECONDS
-            self._agenda.at(again, lambda: self.drop_later(vhost, queue, turn))
+            again = self._deferred.clock() + DATABASE_RETRY_SECONDS
+            self._deferred.agenda.at(again, lambda: self.drop_later(vhost, queue, turn))
 
     def drop_later(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
-        self._later(self._drop_in_turn(vhost, queue, turn))
+        self._deferred.later(self._drop_in_turn(vhost, queue, turn))
 
     async def _drop_in_turn(self, vhost: Vhost, queue: Queue, turn: Turn) -> None:
         async with turn():

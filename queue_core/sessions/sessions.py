@@ -28,8 +28,9 @@ from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import LIVE_SESSION_PREFIX, SHARE_PREFIX, STORED_PREFIX
 from queue_core.queues.spec import QueueSpec
+from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.inflight import PacketLedger
-from queue_core.sessions.orphan_queues import DATABASE_RETRY_SECONDS, Later, Leftovers, Turn
+from queue_core.sessions.orphan_queues import DATABASE_RETRY_SECONDS, Leftovers, Turn
 from queue_core.sessions.retained import Retained
 from queue_core.sessions.session import (
     KEEP,
@@ -48,7 +49,6 @@ from queue_core.sessions.shared_subscriptions import Shares
 from queue_core.sessions.subscription import LiveQueue, Subscription, is_worth_storing
 from queue_core.sessions.subscription_changes import Change, Changes
 from queue_core.sessions.wills import Wills
-from queue_core.timers import Agenda
 
 if TYPE_CHECKING:
     from queue_core.vhost import Vhost
@@ -68,10 +68,7 @@ class Sessions:
         retained: Retained,
         wills: Wills,
         vhosts: Mapping[str, Vhost],
-        *,
-        clock: Callable[[], float],
-        agenda: Agenda,
-        later: Later,
+        deferred: DeferredWork,
         settings: SessionSettings | None = None,
     ) -> None:
         self.retained = retained
@@ -79,7 +76,7 @@ class Sessions:
         self.settings = settings or SessionSettings()
         self._live = self.settings.live_spec()
         self._stored = self.settings.stored_spec()
-        self._leftovers = Leftovers(clock, agenda, later)
+        self._leftovers = Leftovers(deferred)
         self.shares = Shares(
             self._live_spec,
             self._stored_spec,
@@ -89,9 +86,9 @@ class Sessions:
         self.ledger = PacketLedger()
         self._store = store
         self._vhosts = vhosts
-        self._clock = clock
-        self._agenda = agenda
-        self._later = later
+        self._clock = deferred.clock
+        self._agenda = deferred.agenda
+        self._later = deferred.later
         self._states: dict[ClientKey, SessionState] = {}  # of the stored ones
         self._attached: dict[ClientKey, Session] = {}
         self._turns = Turns()

@@ -19,7 +19,7 @@ from sqlalchemy.types import BigInteger, Text
 from queue_core.commit.unit import PacketRecord
 from queue_core.message.message import utc
 from queue_core.queues.reserved_names import SHARE_PREFIX, STORED_PREFIX
-from queue_core.sessions.orphan_queues import Later
+from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.retained import Retained
 from queue_core.sessions.session import SessionSettings, SessionState
 from queue_core.sessions.sessions import Sessions
@@ -31,7 +31,6 @@ from queue_core.store.tables.group_commit import Gathering
 from queue_core.store.tables.retained import RetainedTable
 from queue_core.store.tables.wills import WillTable
 from queue_core.store.write.rows import Forms
-from queue_core.timers import Agenda
 
 if TYPE_CHECKING:
     from queue_core.vhost import Vhost
@@ -41,10 +40,8 @@ def make_sessions(
     engine: AsyncEngine,
     forms: Forms,
     vhosts: Mapping[str, Vhost],
+    deferred: DeferredWork,
     *,
-    clock: Callable[[], float],
-    agenda: Agenda,
-    later: Later,
     flushed: Callable[[], Awaitable[None]],
     may_publish: MayPublish,
     settings: SessionSettings | None = None,
@@ -53,9 +50,9 @@ def make_sessions(
     settings = settings or SessionSettings()
     retained = Retained(
         RetainedTable(engine, forms),
-        clock=clock,
-        agenda=agenda,
-        later=later,
+        clock=deferred.clock,
+        agenda=deferred.agenda,
+        later=deferred.later,
         flushed=flushed,
         settings=settings.retained,
     )
@@ -63,20 +60,11 @@ def make_sessions(
         WillTable(engine, forms),
         retained,
         vhosts,
-        clock=clock,
-        agenda=agenda,
+        clock=deferred.clock,
+        agenda=deferred.agenda,
         may_publish=may_publish,
     )
-    return Sessions(
-        SessionTables(engine),
-        retained,
-        wills,
-        vhosts,
-        clock=clock,
-        agenda=agenda,
-        later=later,
-        settings=settings,
-    )
+    return Sessions(SessionTables(engine), retained, wills, vhosts, deferred, settings)
 
 
 class SessionTables:

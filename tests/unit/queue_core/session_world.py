@@ -16,6 +16,7 @@ from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.routing.router import Router
+from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.retained import (
     Kept,
     KeptTopic,
@@ -239,9 +240,7 @@ class World:
             retained,
             wills,
             self.vhosts,
-            clock=self.clock,
-            agenda=self.agenda,
-            later=self.keeper.later,
+            DeferredWork(self.clock, self.agenda, self.keeper.later),
         )
 
     def clock(self) -> float:
