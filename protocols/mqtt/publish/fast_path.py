@@ -195,9 +195,8 @@ def take_hot(
             and head != PUBLISH_2
             and data.find(data[start:topic_end], end + 2, end + 3 + topic_end - start) > 0
         ):
-            run = publish_queue_run(
-                publishing, known, data, position, start, topic_end, at, end, limit, native
-            )
+            first = data, position, start, topic_end, end
+            run = publish_queue_run(publishing, known, first, limit, at, native)
             if run is not None:
                 received += len(run.marks)
                 work += len(run.marks)
@@ -218,7 +217,8 @@ def take_hot(
             and not inbound.answers
             and data.find(data[start:topic_end], end + 2, end + 3 + topic_end - start) > 0
         ):
-            run = publish_live_run(publishing, known, data, position, start, topic_end, end, limit)
+            first = data, position, start, topic_end, end
+            run = publish_live_run(publishing, known, first, limit)
             if run is not None:
                 count = len(run.marks)
                 received += count

@@ -14,21 +14,16 @@ from __future__ import annotations
 RunFrames = tuple[int, list[int], list[int]]
 
 
-def find_run(
-    data: bytes,
-    position: int,
-    topic_at: int,
-    topic_end: int,
-    end: int,
-    *,
-    most: int,
-    limit: int,
-    properties: bytes,
-) -> RunFrames:
-    """Finds the run that begins at `position` with a packet that was looked at already: its topic
-    lies at `topic_at`, with its length, and it ends at `end`. All packets are of the same QoS and
-    topic, no larger than `limit`, have an identifier if they need one, and these properties, with
-    their length; in 3.x none."""
+# The packet that may begin a run: the chunk, where in it the packet begins, where its topic with
+# its length begins and ends, and where the packet ends. A tuple, as most begin none.
+FirstPacket = tuple[bytes, int, int, int, int]
+
+
+def find_run(first: FirstPacket, *, most: int, limit: int, properties: bytes) -> RunFrames:
+    """Finds the run that begins with a packet that was looked at already. All packets are of the
+    same QoS and topic, no larger than `limit`, have an identifier if they need one, and these
+    properties, with their length; in 3.x none."""
+    data, position, topic_at, topic_end, end = first
     size, said = len(data), len(properties)
     head = data[position]
     gap = 2 if head & 0x06 else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.mqtt.publish.packet_runs import RunFrames, find_run
+from protocols.mqtt.publish.packet_runs import FirstPacket, RunFrames, find_run
 from queue_core.message.message import TOPIC_EXCHANGE, Form, Message
 from queue_core.message.message_run import EncodedRun
 from queue_core.message.topic_forms import dotted
@@ -75,17 +75,11 @@ class WireRun(EncodedRun):
 
 
 def publish_live_run(
-    publishing: Publishing,
-    known: KnownTopic,
-    data: bytes,
-    position: int,
-    topic_at: int,
-    topic_end: int,
-    end: int,
-    limit: int,
+    publishing: Publishing, known: KnownTopic, first: FirstPacket, limit: int
 ) -> WireRun | None:
     """Publishes as many messages as came one behind the other, if all subscribers take them as they
     came, or workers hand them over."""
+    data, position, _, _, end = first
     is_durable = bool(data[position] & 0x06)
     is_left = publishing.is_async or known.is_wide
     most, takers = RUN_MESSAGES, None
@@ -97,9 +91,7 @@ def publish_live_run(
         if takers.largest < limit:
             limit = takers.largest
     properties = NO_PROPERTIES if publishing.is_5 else b""
-    frames = find_run(
-        data, position, topic_at, topic_end, end, most=most, limit=limit, properties=properties
-    )
+    frames = find_run(first, most=most, limit=limit, properties=properties)
     common = (publishing, known, 2 * is_durable + publishing.is_5, b"")
     run = WireRun(data[position : frames[0]], frames, is_durable, common)
     if is_left:
@@ -112,13 +104,9 @@ def publish_live_run(
 def publish_queue_run(
     publishing: Publishing,
     known: KnownTopic,
-    data: bytes,
-    position: int,
-    topic_at: int,
-    topic_end: int,
-    body_at: int,
-    end: int,
+    first: FirstPacket,
     limit: int,
+    body_at: int,
     native: bytes,
 ) -> WireRun | None:
     """Publishes as many messages as came one behind the other, if their topic leads into one queue
@@ -127,13 +115,10 @@ def publish_queue_run(
     ((queue, _),) = known.route
     if not queue.takes_runs:
         return None
+    data, position, _, topic_end, _ = first
     qos = 1 if data[position] & 0x06 else 0
     frames = find_run(
-        data,
-        position,
-        topic_at,
-        topic_end,
-        end,
+        first,
         most=publishing.inbound.room(RUN_MESSAGES) if qos else RUN_MESSAGES,
         limit=limit,
         properties=data[topic_end + 2 * qos : body_at],

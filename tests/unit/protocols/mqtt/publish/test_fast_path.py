@@ -312,7 +312,7 @@ def test_a_length_that_takes_more_bytes_than_it_needs_is_left_to_the_codec() -> 
     assert take_hot(publishing, deliverer, raw, 0, LIMIT) == 0
     assert not vhost.published
     short = bytes.fromhex("30 04 000161 78")
-    end, *_ = find_run(short + raw, 0, 2, 5, len(short), most=9, limit=LIMIT, properties=b"")
+    end, *_ = find_run((short + raw, 0, 2, 5, len(short)), most=9, limit=LIMIT, properties=b"")
     assert end == len(short)
 
 

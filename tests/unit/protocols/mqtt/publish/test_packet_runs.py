@@ -205,11 +205,7 @@ def test_a_run_ends_where_the_chunk_is_cut(version: Version) -> None:
     ends = [len(b"".join(frames[:i])) for i in range(1, 10)]
     for cut in range(ends[0], len(raw) + 1):
         run_end, run_marks, run_ends = find_run(
-            raw[:cut],
-            0,
-            2,
-            7,
-            ends[0],
+            (raw[:cut], 0, 2, 7, ends[0]),
             most=1000,
             limit=LIMIT,
             properties=b"\0" if version is Version.V5 else b"",
