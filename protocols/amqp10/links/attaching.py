@@ -32,6 +32,8 @@ from queue_core.errors import QueueNotFound
 from queue_core.outcomes import Verdict
 
 if TYPE_CHECKING:
+    from protocols.amqp10.addressing.filters import Filters
+    from protocols.amqp10.addressing.nodes import Supply
     from protocols.amqp10.client import Client
 
 TRANSACTION_CAPABILITIES: Final = (
@@ -106,16 +108,7 @@ async def _attach_out(client: Client, asked: Attach, default: Verdict | None) ->
     is_stream = queue.is_stream
     copies = source.copies and not is_stream and not supply.is_subscription
     filters = read_filters(source.filters, is_stream=is_stream)
-    answer = Answer(
-        address=supply.address,
-        is_dynamic=source.is_dynamic,
-        is_transient=supply.is_subscription and not supply.is_durable,
-        expiry=POLICIES.get(supply.ends_with) if supply.is_subscription else None,
-        timeout=supply.timeout,
-        filters=dict(filters.answered or {}),
-        properties=None if supply.lifetime is None else answered(supply.lifetime),
-        capabilities=_answered(asked),
-    )
+    answer = _answer_out(asked, supply, filters)
     test = filters.test(client.origin)
     if copies:
         terms.require(Action.READ, "queue", supply.queue)
@@ -160,12 +153,26 @@ async def _attach_out(client: Client, asked: Attach, default: Verdict | None) ->
     link.on_flow()
 
 
+def _answer_out(asked: Attach, supply: Supply, filters: Filters) -> Answer:
+    """Makes the source that the gateway answers with: what was asked for and is granted."""
+    return Answer(
+        address=supply.address,
+        is_dynamic=asked.source.is_dynamic,
+        is_transient=supply.is_subscription and not supply.is_durable,
+        expiry=POLICIES.get(supply.ends_with) if supply.is_subscription else None,
+        timeout=supply.timeout,
+        filters=dict(filters.answered or {}),
+        properties=None if supply.lifetime is None else answered(supply.lifetime),
+        capabilities=_granted_capabilities(asked),
+    )
+
+
 def _group(client: Client, asked: Attach) -> str | None:
     """A durable source on a stream has a cursor that is kept."""
     return group_name(client.terms, asked) if asked.source.is_durable else None
 
 
-def _answered(asked: Attach) -> tuple[str, ...] | None:
+def _granted_capabilities(asked: Attach) -> tuple[str, ...] | None:
     known = {"queue", "topic", "temporary-queue", SHARED, GLOBAL}
     granted = tuple(sorted(asked.source.capabilities & known))
     return granted or None
