@@ -106,11 +106,6 @@ class Trie(Generic[T]):
         """Counts the pairs of a filter and an entry."""
         return self._count
 
-    @property
-    def is_bare(self) -> bool:
-        """Tells whether nothing is left, not even the way to where something was."""
-        return not self._root.has_next() and not self._root.entries
-
     def add(self, tokens: Sequence[str], entry: T) -> bool:
         """Puts the entry under that filter; False if it is there already."""
         node = self._root

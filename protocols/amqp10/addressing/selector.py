@@ -434,17 +434,14 @@ def _number(word: str) -> int | float:
 class Selector:
     """A compiled selector."""
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("evaluate", "text")
 
     def __init__(self, text: str, evaluate: Evaluate) -> None:
         self.text = text
-        self._evaluate = evaluate
-
-    def is_true(self, lookup: Lookup) -> bool:
-        return self._evaluate(lookup) is True
+        self.evaluate = evaluate  # true, false, or unknown
 
     def matches(self, message: Message) -> bool:
-        return self._evaluate(Fields(message)) is True
+        return self.evaluate(Fields(message)) is True
 
 
 def compile_selector(text: str) -> Selector:

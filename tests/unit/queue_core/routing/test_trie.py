@@ -60,7 +60,9 @@ def test_nothing_is_left_of_what_was_removed(pairs: list[tuple[tuple[str, ...], 
     for pair in pairs:
         trie.remove(*pair)
     assert len(trie) == 0
-    assert trie.is_bare
+    root = trie._root  # not even the way to where something was is left
+    assert not root.has_next()
+    assert not root.entries
 
 
 @pytest.mark.parametrize(

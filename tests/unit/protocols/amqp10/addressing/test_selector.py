@@ -114,12 +114,12 @@ BROKEN = [
 
 @pytest.mark.parametrize("text", TRUE)
 def test_it_matches(text: str) -> None:
-    assert compile_selector(text).is_true(FACTS.get)
+    assert compile_selector(text).evaluate(FACTS.get) is True
 
 
 @pytest.mark.parametrize("text", NOT_TRUE)
 def test_what_is_false_or_unknown_does_not_match(text: str) -> None:
-    assert not compile_selector(text).is_true(FACTS.get)
+    assert compile_selector(text).evaluate(FACTS.get) is not True
 
 
 LONG = [
@@ -133,7 +133,7 @@ LONG = [
 
 @pytest.mark.parametrize("text", LONG)
 def test_as_many_terms_as_fit_are_evaluated(text: str) -> None:
-    assert compile_selector(text).is_true(FACTS.get)
+    assert compile_selector(text).evaluate(FACTS.get) is True
 
 
 def test_each_part_of_a_nest_is_evaluated_once() -> None:
@@ -145,17 +145,17 @@ def test_each_part_of_a_nest_is_evaluated_once() -> None:
         return None
 
     nest = "(" * depth + "missing BETWEEN 1 AND 2" + ") BETWEEN 1 AND 2" * depth
-    assert not compile_selector(nest).is_true(lookup)
+    assert compile_selector(nest).evaluate(lookup) is not True
     assert asked == 1
 
 
 def test_like_does_not_look_through_texts_without_end() -> None:
     searched = compile_selector("a LIKE '%x_z%'")
-    assert searched.is_true({"a": "-" * 1000 + "xyz"}.get)
-    assert not searched.is_true({"a": "-" * LONGEST_SEARCHED + "xyz"}.get)
+    assert searched.evaluate({"a": "-" * 1000 + "xyz"}.get) is True
+    assert searched.evaluate({"a": "-" * LONGEST_SEARCHED + "xyz"}.get) is not True
     plain = compile_selector("a LIKE '%xyz'")
-    assert plain.is_true({"a": "-" * LONGEST_SEARCHED + "xyz"}.get)
-    assert not plain.is_true({"a": "-" * LONGEST_TEXT + "xyz"}.get)
+    assert plain.evaluate({"a": "-" * LONGEST_SEARCHED + "xyz"}.get) is True
+    assert plain.evaluate({"a": "-" * LONGEST_TEXT + "xyz"}.get) is not True
     with pytest.raises(SelectorError, match="LIKE"):
         compile_selector(" OR ".join(["a LIKE '%x_z%'"] * 17))
 
@@ -221,9 +221,10 @@ expressions = st.recursive(
 
 def truth(text: str) -> bool | None:
     """Three values, told apart by asking for the opposite too."""
-    if compile_selector(text).is_true(FACTS.get):
+    if compile_selector(text).evaluate(FACTS.get) is True:
         return True
-    return False if compile_selector(f"NOT ({text})").is_true(FACTS.get) else None
+    opposite = compile_selector(f"NOT ({text})").evaluate(FACTS.get)
+    return False if opposite is True else None
 
 
 @given(expressions)
@@ -247,7 +248,7 @@ def test_any_text_compiles_or_is_refused(text: str) -> None:
         selector = compile_selector(text)
     except SelectorError:
         return
-    selector.is_true(FACTS.get)
+    selector.evaluate(FACTS.get)
 
 
 def test_searches_in_a_text_have_a_limit() -> None:
