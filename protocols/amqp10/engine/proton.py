@@ -73,7 +73,7 @@ NEVER_EXPIRES: Final = int(lib.PN_EXPIRE_NEVER)
 
 _QUOTATION: Final = re.compile("['\"`\\[]")
 
-LOW_WATER_BYTES: Final = 1 << 19  # bytes that wait in the engine before more are put there
+LOW_WATER_BYTES: Final = 1 << 19  # that wait in the engine before more are put there
 _BUFFER_BYTES: Final = 1 << 17
 _buffer: Final = ffi.new("char[]", _BUFFER_BYTES)  # all that passes through is copied out at once
 _buffer_bytes: Final = ffi.buffer(_buffer)

@@ -15,7 +15,7 @@ from protocols.amqp10.wire.types import Described, Malformed, decode
 
 ATTACH: Final = b"\x00\x53\x12"
 FLOW: Final = b"\x00\x53\x13"
-FRAME_HEADER_BYTES: Final = 8  # bytes
+FRAME_HEADER_BYTES: Final = 8
 KEPT_BYTES: Final = 16_384  # for an attach that comes in pieces
 MOST_ECHOES: Final = 16_384  # of flows that were seen, and not asked for yet
 OVERLAP_BYTES: Final = 128  # a flow without properties is smaller

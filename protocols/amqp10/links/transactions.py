@@ -40,7 +40,7 @@ from queue_core.transaction import Transaction
 if TYPE_CHECKING:
     from protocols.amqp10.client import Client
 
-MAX_COMMAND_BYTES: Final = 4096  # bytes of a declare or a discharge
+MAX_COMMAND_BYTES: Final = 4096  # of a declare or a discharge
 DECLARE: Final = (0x31, "amqp:declare:list")
 DISCHARGE: Final = (0x32, "amqp:discharge:list")
 ACCEPTED_STATE: Final = Described(ULong(0x24), [])
