@@ -12,10 +12,10 @@ from queue_core.errors import ExchangeNotFound, LimitExceeded
 from queue_core.message.message import Message
 from queue_core.queues.exchange_history import MOST_OF_ONE_BYTES
 from queue_core.queues.exchange_state_queues import (
-    ExchangeMemory,
+    ExchangeStateQueue,
     LiveHistory,
     LiveSeen,
-    StoredMemory,
+    StoredStateQueue,
     exchange_of,
 )
 from queue_core.queues.queue import Appends, Queue
@@ -44,7 +44,7 @@ GONE: Final = ExchangeNotFound("its exchange was deleted")
 PAGE_ENTRIES: Final = 10_000  # of a memory that are read back at once
 
 
-class Memories:
+class ExchangeStates:
     """The memories of one virtual host's exchanges, from making to end."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Memories:
         self._writer = writer
         self._stored = stored
 
-    async def make(self, spec: ExchangeSpec) -> ExchangeMemory | None:
+    async def make(self, spec: ExchangeSpec) -> ExchangeStateQueue | None:
         """Makes the memory of an exchange that is about to be declared; None: it remembers nothing.
         A stored memory is in the database when this returns."""
         memory = memory_spec(spec)
@@ -65,10 +65,10 @@ class Memories:
             return live_memory(spec, memory, self._context)
         require_short_name(memory.name)
         made = await self._stored.create(self._context, memory, None)
-        assert isinstance(made, StoredMemory)
+        assert isinstance(made, StoredStateQueue)
         return made
 
-    def attach(self, name: str, memory: ExchangeMemory) -> None:
+    def attach(self, name: str, memory: ExchangeStateQueue) -> None:
         """Makes the exchange remember from now on."""
         memory.attach(self._router.remember_by(name, memory))
 
@@ -87,7 +87,7 @@ class Memories:
         for spec in router.exchanges():
             await self.end(router.exchange(spec.name).memory)
 
-    async def restore(self, found: list[StoredMemory]) -> None:
+    async def restore(self, found: list[StoredStateQueue]) -> None:
         """Gives each exchange, after a start, the memory that it had. A memory without its
         exchange, or an exchange without its memory, was left by a crash between the two writes."""
         by_name = {memory.name: memory for memory in found}
@@ -105,7 +105,7 @@ class Memories:
             log.warning("exchange '%s' is gone; so is what it remembered", exchange_of(stored.name))
             await self.end(stored)
 
-    async def _recall(self, memory: StoredMemory) -> None:
+    async def _recall(self, memory: StoredStateQueue) -> None:
         start = 0
         while entries := await self._stored.browse(memory, start, PAGE_ENTRIES):
             memory.recall(entries)
@@ -163,7 +163,7 @@ def memory_spec(spec: ExchangeSpec) -> QueueSpec | None:
             return None
 
 
-def live_memory(spec: ExchangeSpec, memory: QueueSpec, context: QueueContext) -> ExchangeMemory:
+def live_memory(spec: ExchangeSpec, memory: QueueSpec, context: QueueContext) -> ExchangeStateQueue:
     if spec.routes_as is ExchangeKind.RECENT_HISTORY:
         return LiveHistory(memory, context)
     return LiveSeen(memory, context, cache_ttl(spec.name, spec.arguments))

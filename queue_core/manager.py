@@ -28,7 +28,7 @@ from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
 from queue_core.queues.deduplication_by_message_id import MOST_IDS, IdBudget
 from queue_core.queues.exchange_history import MOST_HISTORY_BYTES, HistoryBudget
-from queue_core.queues.exchange_state_queues import StoredMemory
+from queue_core.queues.exchange_state_queues import StoredStateQueue
 from queue_core.queues.memory_limit import MOST_BYTES, EphemeralMemory
 from queue_core.queues.queue import Queue
 from queue_core.routing.bindings import BindingLimits, ExchangeRef
@@ -36,7 +36,7 @@ from queue_core.routing.router import Router
 from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.sessions import SessionSettings
 from queue_core.sessions.subscription import Subscription
-from queue_core.store.background_work import Serving
+from queue_core.store.background_work import BackgroundWork
 from queue_core.store.database import Database, StoreSettings, open_database
 from queue_core.store.lost_commits.state_comparison import Inventory, remembered
 from queue_core.store.tables.definitions import Definitions, StoredBinding
@@ -140,7 +140,7 @@ class Manager:
             settings=settings.sessions,
         )
         self._database = database
-        self._serving = Serving(database, self.vhosts, self.sessions, self._remembered)
+        self._background = BackgroundWork(database, self.vhosts, self.sessions, self._remembered)
         self._stored_vhosts = Vhosts(database.engine)
         self._url = url
         self._loss = LossNotice()
@@ -219,7 +219,7 @@ class Manager:
     @property
     def is_ready(self) -> bool:
         """Tells whether durable messages can be stored at this moment."""
-        is_reached = self._serving.is_reached and self.writer.is_connected
+        is_reached = self._background.is_reached and self.writer.is_connected
         is_held_up = self.writer.is_congested or self.writer.is_waiting or self.memory.is_short
         return is_reached and not is_held_up
 
@@ -227,7 +227,7 @@ class Manager:
 
     async def _start(self) -> None:
         await self._define(self._database.defined)
-        self._serving.start()
+        self._background.start()
         if not await self.auth.refresh():
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
         await self.sessions.recover(self._database.found.generation)
@@ -263,12 +263,12 @@ class Manager:
             self._make_vhost(name)
         for vhost_name, spec in definitions.exchanges:
             self.vhosts[vhost_name].router.declare_exchange(spec)
-        memories: dict[str, list[StoredMemory]] = {}
+        memories: dict[str, list[StoredStateQueue]] = {}
         for stored in definitions.queues:
             vhost = self.vhosts[stored.vhost]
             queue = await self._database.restore(vhost, stored)
             # By kind, as queues of all kinds are made here: a memory belongs to its exchange alone.
-            if isinstance(queue, StoredMemory):
+            if isinstance(queue, StoredStateQueue):
                 memories.setdefault(vhost.name, []).append(queue)
             else:
                 vhost.add_queue(queue)
@@ -337,7 +337,7 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._serving.close()
+        await self._background.close()
         self.auth.close()
 
     # --- what goes on by itself
@@ -366,7 +366,7 @@ class Manager:
         pause = self.settings.poll_interval
         while True:
             self._woken.clear()
-            if await self._guarded(self._serving.poll):
+            if await self._guarded(self._background.poll):
                 pause = min(SHORTEST_POLL_PAUSE_SECONDS, self.settings.poll_interval)
                 continue
             with suppress(TimeoutError):
@@ -377,7 +377,7 @@ class Manager:
     async def _run_upkeep(self) -> None:
         while True:
             await asyncio.sleep(self.settings.upkeep_interval)
-            await self._guarded(self._serving.keep_up)
+            await self._guarded(self._background.keep_up)
             await self._guarded(self.refresh_rights)  # in case that nobody said a word
 
     async def _run_memory(self) -> None:

@@ -13,7 +13,7 @@ from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Keeper
-    from queue_core.exchange_states import Memories
+    from queue_core.exchange_states import ExchangeStates
     from queue_core.keyed_lock import Turns
     from queue_core.queues.context import QueueContext
     from queue_core.queues.queue import Queue
@@ -30,7 +30,7 @@ class Topology:
         router: Router[Queue],
         context: QueueContext,
         keeper: Keeper,
-        memories: Memories,
+        memories: ExchangeStates,
         turns: Turns,
         limits: BindingLimits,
     ) -> None:
@@ -58,7 +58,7 @@ class Topology:
                     self._router.delete_exchange(spec.name)
                     self._keeper.later(self.memories.end(memory))
                     raise
-            self._context.inert_arguments.report("exchange", spec.name, spec.inert)
+            self._context.ignored_arguments.report("exchange", spec.name, spec.inert)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         async with self._changing:
@@ -86,7 +86,7 @@ class Topology:
                     raise
             if is_new:
                 inert = self._router.exchange(source).inert(arguments)
-                self._context.inert_arguments.report("binding of exchange", source, inert)
+                self._context.ignored_arguments.report("binding of exchange", source, inert)
             if replayed is not None:
                 await replayed.done
 

@@ -30,7 +30,7 @@ from queue_core.errors import (
     QueueNotFound,
     ResourceLocked,
 )
-from queue_core.exchange_states import Memories
+from queue_core.exchange_states import ExchangeStates
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
@@ -92,7 +92,7 @@ class Vhost:
             router,
             context,
             keeper,
-            Memories(router, context, writer, stored),
+            ExchangeStates(router, context, writer, stored),
             self._turns,
             binding_limits or BindingLimits(),
         )
@@ -250,7 +250,7 @@ class Vhost:
 
     def report_inert(self, what: str, name: str, arguments: Iterable[str]) -> None:
         """Tells people once of arguments that have no effect."""
-        self.context.inert_arguments.report(what, name, arguments)
+        self.context.ignored_arguments.report(what, name, arguments)
 
     def transaction(self) -> Transaction:
         return Transaction(self.router, self.context, self.writer, self.queues)
@@ -300,7 +300,7 @@ class Vhost:
                 require_short_name(spec.name)
                 queue = await self._stored.create(self.context, spec, created_by)
             queue.created_by = created_by
-            self.context.inert_arguments.report("queue", spec.name, spec.unknown)
+            self.context.ignored_arguments.report("queue", spec.name, spec.unknown)
             self.add_queue(queue)
             return queue
 

@@ -29,7 +29,7 @@ from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
 from protocols.mqtt.publish.publisher_waits import obstacle
 from protocols.mqtt.server_disconnect import last_words
 from protocols.mqtt.states import RECEIVED, State, step
-from protocols.mqtt.subscribe.pending_writes import FollowUps
+from protocols.mqtt.subscribe.pending_writes import PendingWrites
 from protocols.mqtt.wire.codec import decode, needed_for, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import Auth, ConnAck, Connect, Packet, Version
@@ -146,7 +146,7 @@ class Machine:
         self._parts: list[bytes] = []  # pieces of a packet that is not all here
         self._needed = 0  # bytes that the first packet in `_parts` has, as far as is known
         self._held: HeldInput | None = None  # while subscribers of what it published are behind
-        self._follow_ups = FollowUps(context.spawn)
+        self._follow_ups = PendingWrites(context.spawn)
         self._has_ended = False  # nothing more is said
 
     @property
@@ -202,13 +202,13 @@ class Machine:
     def _parse(self, data: bytes, is_over: Callable[[], bool]) -> int:
         """Handles packets, and says where it stopped."""
         position, size, is_late = 0, len(data), False
-        client, limit, follow_ups = self.client, self._limit, self._follow_ups
+        client, limit, pending_writes = self.client, self._limit, self._follow_ups
         submitted = 0
         if client is not None:
             submitted = client.publishing.vhost.writer.submitted
             client.publishing.begin_chunk()
         while position < size and self.command is None and self.state is not State.CLOSED:
-            if client is not None and not follow_ups:
+            if client is not None and not pending_writes:
                 publishing = client.publishing
                 position = take_hot(publishing, client.deliverer, data, position, limit)
                 if publishing.pressed or publishing.must_wait:
@@ -222,8 +222,8 @@ class Machine:
             frame = split(data, position, limit)
             if frame is None:
                 break
-            if follow_ups and not follow_ups.may_overtake(frame.head):
-                self.defer(follow_ups.done())
+            if pending_writes and not pending_writes.may_overtake(frame.head):
+                self.defer(pending_writes.done())
                 break
             packet = decode(frame.head, data[frame.start : frame.end], self._version)
             position = frame.end

@@ -13,7 +13,7 @@ from queue_core.delivery.ports import Journal
 from queue_core.delivery.ready import Budget
 from queue_core.queues.deduplication_by_message_id import IdBudget
 from queue_core.queues.exchange_history import HistoryBudget
-from queue_core.queues.ignored_arguments import InertArguments
+from queue_core.queues.ignored_arguments import IgnoredArguments
 from queue_core.queues.memory_limit import EphemeralMemory
 from queue_core.timers import Agenda
 
@@ -45,7 +45,7 @@ class QueueContext:
     memory: EphemeralMemory = field(default_factory=EphemeralMemory)
     histories: HistoryBudget = field(default_factory=HistoryBudget)
     delays: DelayBudget = field(default_factory=DelayBudget)
-    inert_arguments: InertArguments = field(default_factory=InertArguments)
+    ignored_arguments: IgnoredArguments = field(default_factory=IgnoredArguments)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.
     is_crowded: bool = False

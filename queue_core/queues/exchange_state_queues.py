@@ -38,7 +38,7 @@ NO_STORE: Final = "x-recent-history-no-store"
 _NO_STORE_OCTETS: Final = NO_STORE.encode()
 
 
-class ExchangeMemory(Queue):
+class ExchangeStateQueue(Queue):
     """A memory is a queue that nobody consumes from."""
 
     is_memory = True
@@ -54,7 +54,7 @@ class ExchangeMemory(Queue):
         """Makes the exchange decide by this memory, where its kind does."""
 
 
-class LiveMemory(ExchangeMemory):
+class LiveMemory(ExchangeStateQueue):
     """An exchange's memory in this process, which is the record of its messages and no more."""
 
     def consume(self, sink: Sink, spec: ConsumerSpec, start: int = 0) -> Consumer:
@@ -80,7 +80,7 @@ class LiveMemory(ExchangeMemory):
             self.window.clear()
 
 
-class StoredMemory(ExchangeMemory, ClassicQueue):
+class StoredStateQueue(ExchangeStateQueue, ClassicQueue):
     """An exchange's memory that outlives the gateway. Messages that leave it are not lost."""
 
     def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
@@ -114,7 +114,7 @@ class LiveHistory(LiveMemory):
         return self.recent.replay(now)
 
 
-class StoredHistory(StoredMemory):
+class StoredHistory(StoredStateQueue):
     """A stored history keeps the last messages of a durable exchange in the database as well."""
 
     def __init__(
@@ -187,7 +187,7 @@ class LiveSeen(LiveMemory):
         _judge_by(self.seen, self.context.clock, exchange)
 
 
-class StoredSeen(StoredMemory):
+class StoredSeen(StoredStateQueue):
     """A stored memory of values has a slip for each value, without the message."""
 
     judges_repetitions = True
@@ -243,13 +243,13 @@ class StoredSeen(StoredMemory):
         _judge_by(self.seen, self.context.clock, exchange)
 
 
-STORED_KINDS: Final[dict[str, type[StoredMemory]]] = {
+STORED_KINDS: Final[dict[str, type[StoredStateQueue]]] = {
     HISTORY_PREFIX: StoredHistory,
     SEEN_PREFIX: StoredSeen,
 }
 
 
-def stored_memory_class(queue_name: str) -> type[StoredMemory] | None:
+def stored_memory_class(queue_name: str) -> type[StoredStateQueue] | None:
     """Gives the class of the stored memory of that name; None: the queue is an ordinary one."""
     for prefix, kind in STORED_KINDS.items():
         if queue_name.startswith(prefix):

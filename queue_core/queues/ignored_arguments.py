@@ -1,4 +1,4 @@
-"""What is worth saying once: arguments that are kept, and do nothing here.
+"""Logs each argument of a queue, exchange or binding once that is kept and has no effect.
 
 Bounded: names come from clients, and a client may invent them for ever.
 """
@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 MOST_NAMED_ARGUMENTS: Final = 1000  # different arguments that are named in the log, since the start
 
 
-class InertArguments:
-    """Arguments that somebody declared, and nobody here knows."""
+class IgnoredArguments:
+    """The arguments without effect that the log has named since the start."""
 
     __slots__ = ("_said", "count")
 

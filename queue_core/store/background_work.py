@@ -41,7 +41,7 @@ ANSWER_SECONDS: Final = 2.0  # after which a database that says nothing counts a
 SEGMENT_IDS: Final = "SELECT id FROM howdah.segment"
 
 
-class Serving:
+class BackgroundWork:
     """The work on one database, from `start` to `close`. `remembered` says what memory has beside
     messages, to compare with a database that went back in time."""
 
@@ -134,11 +134,11 @@ class Serving:
         await require_tables(connection)
         segments = {row["id"] for row in await connection.fetch(SEGMENT_IDS)}
         is_torn = self._database.queues.lies_in(self._database.book.segments.keys() - segments)
-        is_short = is_behind or not await self._database.witness.has_all(connection)
+        is_short = is_behind or not await self._database.commit_check.has_all(connection)
         if is_short or is_torn:
             losses = await self._look_back(connection, is_short=is_short)
             await note_losses(connection, losses)
-            self._database.witness.note_told()
+            self._database.commit_check.note_told()
             raise Setback(
                 "the database went back in time: a standby that was behind has become the primary, "
                 "a backup was restored, or a segment was given up. Lost: "
@@ -151,13 +151,13 @@ class Serving:
         """Names what memory holds for committed and the tables do not have; `is_short`: commits
         are missing, not only a table."""
         there = [row["id"] for row in await connection.fetch(QUEUE_IDS)]
-        losses = [await self._database.witness.lost_commits(connection)] if is_short else []
+        losses = [await self._database.commit_check.lost_commits(connection)] if is_short else []
         losses += find_losses(self._database.queues.queues, there, await recover(connection))
         return losses + differences(self._remembered(), await read_inventory(connection))
 
     async def keep_up(self) -> None:
         """Drops segments and generations that are not needed any more."""
-        await self._database.witness.keep_up()
+        await self._database.commit_check.keep_up()
         async with Reachable(self._complain, "old segments stay"):
             await self.maintenance.run_once()
 
@@ -176,7 +176,7 @@ class Serving:
         await database.reader.close()
         await database.engine.dispose()
         await database.pool.close()
-        database.witness.close()
+        database.commit_check.close()
 
 
 class Reachable:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.connection_keepalive import keep_alive
-from queue_core.store.lost_commits.commit_check import Witness
+from queue_core.store.lost_commits.commit_check import CommitCheck
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
 from queue_core.store.queue_store import QueueStore
@@ -79,7 +79,7 @@ class ExaminedServer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
     """A database that this gateway owns, its connections, and what was found in it. Nothing is
-    written before `Serving` starts."""
+    written before `BackgroundWork` starts."""
 
     owner: Owner
     writer: Writer
@@ -90,7 +90,7 @@ class Database:
     definitions: DefinitionStore
     queues: QueueStore
     book: SegmentBook
-    witness: Witness
+    commit_check: CommitCheck
     found: Recovered
     defined: Definitions
     forms: Forms
@@ -149,9 +149,9 @@ async def open_database(
         for segment in found.segments:
             book.add(segment)
         defined = await definitions.load()
-        witness = Witness(settings.record_folder, owner.fence, owner.past)
-        held.callback(witness.abandon)
-        await witness.examine(connection, found, defined.queues)
+        commit_check = CommitCheck(settings.record_folder, owner.fence, owner.past)
+        held.callback(commit_check.abandon)
+        await commit_check.examine(connection, found, defined.queues)
         return Database(
             owner=owner,
             writer=writer,
@@ -162,7 +162,7 @@ async def open_database(
             definitions=definitions,
             queues=QueueStore(definitions, reader),
             book=book,
-            witness=witness,
+            commit_check=commit_check,
             found=found,
             defined=defined,
             forms=forms,

@@ -112,9 +112,9 @@ async def test_an_end_that_could_not_be_noted_is_noted_when_it_can_be(
     await house.store("q", b"1", b"2")
     await db.execute("ALTER TABLE howdah.log_end RENAME TO elsewhere")
     with pytest.raises(StoreUnavailable):
-        await house.manager._serving.keep_up()
+        await house.manager._background.keep_up()
     await db.execute("ALTER TABLE howdah.elsewhere RENAME TO log_end")
-    await house.manager._serving.keep_up()
+    await house.manager._background.keep_up()
     assert await db.fetchval("SELECT noted FROM howdah.log_end") == 2
 
 
@@ -125,5 +125,5 @@ async def test_a_gateway_that_was_replaced_notes_no_ends(
     await house.store("q", b"1", b"2")
     await db.execute("UPDATE howdah.gateway SET epoch = epoch + 1")
     with pytest.raises(StoreUnavailable, match="another gateway has taken over"):
-        await house.manager._serving.keep_up()
+        await house.manager._background.keep_up()
     assert await db.fetchval("SELECT count(*) FROM howdah.log_end") == 0

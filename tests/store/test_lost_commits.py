@@ -20,7 +20,7 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import Session
 from queue_core.sessions.subscription import Subscription
-from queue_core.store.background_work import Serving
+from queue_core.store.background_work import BackgroundWork
 from queue_core.store.lost_commits.losses import Loss
 from queue_core.store.ownership import Setback
 from queue_core.store.write.fence import fenced
@@ -284,10 +284,10 @@ async def test_what_a_start_has_not_read_yet_is_not_said_to_have_been_removed(
     """The writer may lose its connection, and look at the database again, during the start."""
     await open_session(house)
     found: list[Loss] = []
-    start, refresh = Serving.start, UserAuth.refresh
+    start, refresh = BackgroundWork.start, UserAuth.refresh
     looks: list[Callable[[], Awaitable[list[Loss]]]] = []
 
-    def begin(serving: Serving) -> None:
+    def begin(serving: BackgroundWork) -> None:
         start(serving)
         looks.append(lambda: serving._look_back(db, is_short=False))
 
@@ -296,7 +296,7 @@ async def test_what_a_start_has_not_read_yet_is_not_said_to_have_been_removed(
             found.extend(await looks.pop()())
         return await refresh(auth)
 
-    monkeypatch.setattr(Serving, "start", begin)
+    monkeypatch.setattr(BackgroundWork, "start", begin)
     monkeypatch.setattr(UserAuth, "refresh", look_before)
     await house.crash_and_reopen()
     assert not looks

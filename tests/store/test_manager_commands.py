@@ -180,7 +180,7 @@ async def test_a_commit_between_the_looks_at_messages_and_at_commands_keeps_thei
     await transaction.start()
     await other.execute("SELECT howdah.publish_many('q', ARRAY['1', '2', '3'])")
     command = await other.fetchval("SELECT howdah.purge('q')")
-    commands = house.manager._serving.commands
+    commands = house.manager._background.commands
     look, is_committed = commands.open, asyncio.Event()
 
     async def commit_first(connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:

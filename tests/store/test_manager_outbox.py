@@ -155,7 +155,7 @@ async def test_what_sql_publishes_into_a_full_queue_waits_for_room(
     assert found == [b"%d" % i for i in range(7)]
     await drained(db)
     assert await house.drain("free") == []  # once each
-    outbox = house.manager._serving._outbox
+    outbox = house.manager._background._outbox
     assert not outbox._under_way
     assert not outbox._waited_for
 
@@ -192,7 +192,7 @@ async def test_the_doctor_tells_what_waits_for_room(house: House, db: asyncpg.Co
 async def test_a_row_that_cannot_be_read_keeps_no_other_from_its_queue(
     house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outbox = house.manager._serving._outbox
+    outbox = house.manager._background._outbox
     read = outbox._message
 
     def unreadable(row: asyncpg.Record) -> Message:

@@ -133,7 +133,7 @@ async def test_the_end_of_a_long_reader_is_noticed_at_the_next_look(
         await small.drain()
         for _ in range(10):
             await small.upkeep()
-        assert small.manager._serving.maintenance._rounds_left > 1
+        assert small.manager._background.maintenance._rounds_left > 1
     await small.upkeep()
     assert await db.fetchval(SEGMENTS) <= 1
 

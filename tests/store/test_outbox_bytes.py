@@ -22,7 +22,7 @@ async def test_large_messages_are_read_a_few_at_a_time_and_commands_keep_their_p
 ) -> None:
     """A thousand of the largest would be 16 GiB."""
     await house.queue("q")
-    outbox = house.manager._serving._outbox
+    outbox = house.manager._background._outbox
     publish_all, read = outbox._publish_all, [0]
 
     def seen(rows: list[asyncpg.Record]) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from queue_core.store import background_work
-from queue_core.store.background_work import Serving
+from queue_core.store.background_work import BackgroundWork
 from tests.support.managers import House
 from tests.support.until import PATIENCE_SECONDS, turns
 
@@ -21,11 +21,11 @@ class Questions:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, are_answered: bool) -> None:
         self.asked: asyncio.Queue[bool] = asyncio.Queue()
-        self.answer = Serving._answers
+        self.answer = BackgroundWork._answers
         self.are_answered = are_answered
-        monkeypatch.setattr(Serving, "_answers", lambda each: self.ask(each))
+        monkeypatch.setattr(BackgroundWork, "_answers", lambda each: self.ask(each))
 
-    async def ask(self, asking: Serving) -> bool:
+    async def ask(self, asking: BackgroundWork) -> bool:
         is_answered = self.are_answered and await self.answer(asking)
         self.asked.put_nowait(is_answered)
         return is_answered

@@ -271,10 +271,10 @@ async def test_rights_that_upkeep_lacks_are_said_aloud_and_keep_nobody(
     await trouble.begin("42501", "queue_activity")
     await house.consume("q")
     with pytest.raises(StoreUnavailable):
-        await house.manager._serving.keep_up()
+        await house.manager._background.keep_up()
     assert "old segments stay: trouble with queue_activity" in caplog.text
     await trouble.end()
-    await house.manager._serving.keep_up()
+    await house.manager._background.keep_up()
 
 
 async def test_one_segment_that_cannot_go_does_not_keep_the_others(

@@ -197,7 +197,7 @@ class House:
             await until(holds_later)
 
     async def upkeep(self) -> None:
-        await self.manager._serving.maintenance.run_once()
+        await self.manager._background.maintenance.run_once()
 
 
 def _words(arguments: dict[str, object]) -> dict[str, object]:

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from protocols.mqtt.wire.property_set import PacketType
 
-MOST_FOLLOW_UPS: Final = 64  # a client with more has its subscriptions wait, too
+MOST_PENDING_WRITES: Final = 64  # a client with more has its subscriptions wait, too
 SUBSCRIBING_PACKETS: Final = frozenset((PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
 
 Work = Coroutine[Any, Any, None]
 
 
-class FollowUps:
+class PendingWrites:
     """The follow-ups of one connection. Work that is added handles its own errors."""
 
     __slots__ = ("_spawn", "_waiter", "_works")
@@ -33,7 +33,7 @@ class FollowUps:
     def may_overtake(self, head: int) -> bool:
         """Tells whether a packet with that first byte may act before the follow-ups are done:
         subscriptions act in the order in which they arrive, whatever the disk does meanwhile."""
-        return head >> 4 in SUBSCRIBING_PACKETS and len(self._works) < MOST_FOLLOW_UPS
+        return head >> 4 in SUBSCRIBING_PACKETS and len(self._works) < MOST_PENDING_WRITES
 
     def add(self, work: Work) -> None:
         self._works.append(work)

@@ -27,7 +27,7 @@ from queue_core.store.write.fence import Fence
 log = logging.getLogger(__name__)
 
 
-class Witness:
+class CommitCheck:
     """Checks the commits of one ownership. `folder` is where records are kept; None: nowhere."""
 
     def __init__(self, folder: Path | None, fence: Fence, past: Past) -> None:

@@ -1,4 +1,4 @@
-"""Provenance of a database: which gateways owned it, on which server and timeline, and whether it
+"""The history of a database: which gateways owned it, on which server and timeline, and whether it
 has everything that they committed.
 
 A gateway that has just started remembers nothing. It compares the record that its predecessor left

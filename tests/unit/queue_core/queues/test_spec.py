@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_core.errors import InvalidArgument, NotEquivalent, UnsupportedArgument
-from queue_core.queues.ignored_arguments import MOST_NAMED_ARGUMENTS, InertArguments
+from queue_core.queues.ignored_arguments import MOST_NAMED_ARGUMENTS, IgnoredArguments
 from queue_core.queues.spec import RULES, Overflow, QueueKind, QueueSpec
 
 GOOD: list[tuple[str, object, str, object]] = [
@@ -91,7 +91,7 @@ def test_a_small_segment_is_made_as_large_as_segments_are_at_least() -> None:
 def test_unknown_arguments_are_named_in_the_log_once_and_not_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    inert = InertArguments()
+    inert = IgnoredArguments()
     for _ in range(3):
         inert.report("queue", "q", ["x-odd"])
     assert [record.getMessage().count("'x-odd'") for record in caplog.records] == [1]

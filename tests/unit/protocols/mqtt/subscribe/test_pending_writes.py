@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.mqtt.subscribe.pending_writes import MOST_FOLLOW_UPS
+from protocols.mqtt.subscribe.pending_writes import MOST_PENDING_WRITES
 from protocols.mqtt.wire.packets import (
     PingReq,
     PingResp,
@@ -166,12 +166,12 @@ async def test_no_more_subscriptions_are_taken_ahead_of_the_disk_than_a_bound() 
     here = Broking()
     subscriber, publisher = await here.client("s", expiry=300), await here.client("p")
     here.world.outage.answers.clear()
-    many = MOST_FOLLOW_UPS + 20
+    many = MOST_PENDING_WRITES + 20
     subscriber.gets(*(subscribe(number, f"t/{number}") for number in range(1, many + 1)))
     await here.settle()  # a chunk of so many may take more than one turn
     publisher.gets(*(Publish(f"t/{number}", b"%d" % number) for number in range(1, many + 1)))
     await here.settle()
-    assert len(subscriber.bodies) == MOST_FOLLOW_UPS
+    assert len(subscriber.bodies) == MOST_PENDING_WRITES
     here.world.outage.answers.set()
     await subscriber.when(lambda: len(subscriber.of(SubAck)) == many)
 
