@@ -103,7 +103,7 @@ class Topology:
         return bool(removal.bindings)
 
     def _turn_of(self, destination: Queue | ExchangeRef) -> AbstractAsyncContextManager[None]:
-        """A queue is not deleted while something is bound to it."""
+        """Takes the turn of a destination, so that no queue is deleted while it is being bound."""
         is_exchange = isinstance(destination, ExchangeRef)
         return self._turns.of(destination if is_exchange else destination.name)
 
@@ -115,8 +115,8 @@ class Topology:
         return target and self._router.exchange(source).spec.durable
 
     def stored_bindings(self) -> Iterator[Binding[Queue]]:
-        """Bindings that are in the database. Those with the default exchange come with their
-        queues, and subscriptions with their sessions."""
+        """Yields the bindings that are in the database. Bindings to the default exchange are made
+        with their queues, and subscriptions with their sessions."""
         for binding in self._router.bindings():
             is_own = binding.source and not binding.is_filter
             if is_own and self._is_durable(binding.source, binding.destination):

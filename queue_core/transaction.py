@@ -41,12 +41,14 @@ class Publish:
 
     @property
     def is_judged_later(self) -> bool:
-        """Whether an exchange on its way decides, with the commit, if it is a repetition."""
+        """Tells whether an exchange on the route decides with the commit if the message is a
+        repetition."""
         return any(queue.judges_repetitions for queue, _ in self.route)
 
 
 class Transaction:
-    """Nothing of it is seen by anybody before `commit`, which is one PostgreSQL transaction."""
+    """Publishes and settlements that nobody sees before `commit`, which is one PostgreSQL
+    transaction."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Transaction:
 
     @property
     def size(self) -> int:
-        """Bytes held until the end, for whoever sets a limit."""
+        """The bytes of messages that the transaction holds until it ends."""
         return sum(publish.message.size() for publish in self._publishes)
 
     def publish(
@@ -100,16 +102,16 @@ class Transaction:
         self._settlements.append((list(deliveries), verdict))
 
     def rollback(self) -> None:
-        """As if nothing had been said; deliveries stay with their consumer."""
+        """Forgets all publishes and settlements; deliveries stay with their consumer."""
         self._publishes.clear()
         self._settlements.clear()
         self.entries = 0
 
     async def commit(self) -> list[Message]:
-        """All of it, in one transaction of the database. Raises QueueFull, and does nothing, when a
-        queue refuses. Whoever waits may be cancelled: it goes on, to one end or the other. Returns
-        those that were routed, and reach no queue now: theirs are gone, or they are
-        repetitions."""
+        """Commits everything in one transaction of the database. Raises QueueFull, and does
+        nothing, when a queue refuses. A caller that is cancelled does not stop the commit. Returns
+        the messages that had a route and reach no queue now, because their queues are gone or
+        because they are repetitions."""
         publishes, settlements = self._publishes, self._settlements
         self._publishes, self._settlements = [], []
         await self._originals_stored(publishes)
@@ -131,8 +133,8 @@ class Transaction:
         return stranded
 
     async def _originals_stored(self, publishes: list[Publish]) -> None:
-        """What a repetition repeats may still be on its way to the disk, and be refused there: then
-        it is no repetition. Nothing has begun meanwhile that could not be left alone."""
+        """Waits until the messages that this transaction repeats are stored: one that is refused on
+        its way to the disk was not repeated. Called before anything else of the commit begins."""
         known: set[Original] = set()
         while not (repeated := self._originals(publishes)) <= known:
             known |= repeated

@@ -211,7 +211,8 @@ class Vhost:
         return Published.NOWHERE
 
     def _refuses_delay(self, message: Message, records: tuple[Record, ...]) -> bool:
-        """Whether too many wait for their time; what comes with records is stored already."""
+        """Tells whether too many messages are delayed; one that comes with records is stored
+        already."""
         if records or not self.context.delays.refuses(message.not_before):
             return False
         self.context.delays.count_refused()
@@ -258,7 +259,7 @@ class Vhost:
     # --- queues
 
     def queue(self, name: str, owner: object = None) -> Queue:
-        """The queue of that name, for a connection: `owner` is what tells connections apart."""
+        """Finds the queue of that name for a connection; `owner` tells connections apart."""
         queue = self.queues.get(name)
         if queue is None:
             way_out = "declare it first"
@@ -311,13 +312,14 @@ class Vhost:
         self.router.register_queue(queue.name, queue)
 
     def new_name(self, prefix: str = "amq.gen-") -> str:
-        """A name that no queue has."""
+        """Invents a name that no queue has."""
         while (name := prefix + token_urlsafe(16)) in self.queues:
             pass
         return name
 
     def check_declarable(self, name: str) -> None:
-        """Whether a client may declare a queue of that name; one that is there, it may again."""
+        """Tells whether a client may declare a queue of that name; an existing one may be declared
+        again."""
         self.check_usable(name)
         if name.startswith(SERVER_NAMED_PREFIX) and name not in self.queues:
             raise NameReserved(
@@ -326,8 +328,8 @@ class Vhost:
 
     @staticmethod
     def check_usable(name: str) -> None:
-        """Whether a client may use a queue by its name. Those of sessions and subscriptions hold
-        what one user may read, whoever else may read a queue of that name."""
+        """Tells whether a client may use a queue by its name. Queues of sessions and subscriptions
+        hold what one user may read, whoever else may read a queue of that name."""
         if is_own(name):
             raise NameReserved(
                 f"queue '{name}': names that begin with {' or '.join(OWN_PREFIXES)} are the "
@@ -343,7 +345,7 @@ class Vhost:
         owner: object = None,
         inside: bool = False,
     ) -> int:
-        """The number of messages that were in it."""
+        """Deletes a queue, and returns the number of messages that were in it."""
         if not inside and is_reserved(name):
             raise NameReserved(f"queue '{name}' is the gateway's own: its session ends it")
         async with self._turns.of(name):
@@ -368,8 +370,8 @@ class Vhost:
             self._forget_queue(queue, reason)
 
     def end(self) -> None:
-        """The virtual host was removed: it has no stored queues but its exchanges' own, and those
-        go with it, as those in memory do."""
+        """Ends all queues of a virtual host that was removed: the queues in memory, and the stored
+        ones that keep the state of its exchanges. It has no other stored queues by then."""
         gone = QueueNotFound(f"virtual host '{self.name}' was removed")
         for queue in [each for each in self.queues.values() if not each.is_stored]:
             self._forget_queue(queue, gone)
@@ -386,8 +388,8 @@ class Vhost:
             self._later(self.delete_exchange(name, if_unused=True))
 
     async def purge_queue(self, name: str, owner: object = None) -> int:
-        """The number of messages that nobody had, due or not; those in flight stay. Committed on
-        return."""
+        """Removes the messages of a queue that are with no consumer, due or not, and returns their
+        number. Messages in flight stay. Committed on return."""
         count = self.queue(name, owner).purge()
         await self.writer.flushed()
         return count
@@ -424,8 +426,8 @@ class Vhost:
         return await self.topology.unbind(Binding(source, destination, key, arguments))
 
     def subscribe(self, topic_filter: str, queue: Queue, options: object = None) -> bool:
-        """The queue takes what matches the filter, in slash form. False: it did already, and the
-        options are new. What is to survive a restart, `sessions` writes down."""
+        """Has a queue take what matches a filter in slash form. False: it did already, and gets new
+        options. `sessions` writes down what is to survive a restart."""
         return self.router.subscribe(topic_filter, queue, options)
 
     def unsubscribe(self, topic_filter: str, queue: Queue) -> bool:
@@ -436,13 +438,14 @@ class Vhost:
     async def consume(
         self, name: str, sink: Sink, spec: ConsumerSpec, owner: object = None
     ) -> Consumer:
-        """A consumer, which gets nothing before its first `wake`. End it with `end_consumer`."""
+        """Makes a consumer, which gets nothing before its first `wake`. `end_consumer` ends it."""
         queue = self.queue(name, owner)
         start = await queue.find_start(spec)
         return queue.consume(sink, spec, start)
 
     def end_consumer(self, consumer: Consumer, verdict: Verdict | None) -> None:
-        """The peer is gone, and what it had gets the verdict; None: it may still settle."""
+        """Ends a consumer, and settles its open deliveries by the verdict; None: the client may
+        still settle them."""
         if verdict is None:
             consumer.cancel()
         else:
@@ -459,7 +462,7 @@ class Vhost:
         owner: object = None,
         origin: Origin = NOBODY,
     ) -> Delivery | None:
-        """One message, if one is ready."""
+        """Takes one message from a queue, if one is ready."""
         queue = self.queue(name, owner)
         queue.touch()
         getter = SingleGet()
@@ -479,7 +482,7 @@ class Vhost:
             self.end_consumer(consumer, None)  # the last other one may have left meanwhile
 
     async def browse(self, name: str, start: int, limit: int, owner: object = None) -> list[Entry]:
-        """Messages that are not settled, from an offset on, without any effect on them."""
+        """Reads messages that are not settled, from an offset on, without any effect on them."""
         queue = self.queue(name, owner)
         if queue.is_stored:
             return await self._stored.browse(queue, start, limit)
@@ -509,7 +512,7 @@ class Vhost:
                 await self._end_queue(queue, QueueNotFound(f"queue '{queue.name}' has expired"))
 
     def release_owner(self, owner: object) -> None:
-        """A connection ended: its exclusive queues go with it."""
+        """Deletes the exclusive queues of a connection that has ended."""
         for queue in self._owned.pop(id(owner), {}).values():
             if not queue.is_deleted:
                 gone = QueueNotFound(f"queue '{queue.name}' ended with its owner")

@@ -36,7 +36,7 @@ _consumer_numbers = count(1)  # by which people tell consumers apart
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
-    """A message in its place in one queue."""
+    """A message at its offset in one queue."""
 
     message: Message
     options: object = None  # what the matching subscriptions said, for the subscriber's adapter
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):  # in no cycle of references
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """An entry that a consumer has, until it is settled."""
+    """An entry that was handed to a consumer, until the consumer settles it."""
 
     entry: Entry
     message: Message  # the entry's, like the offset: adapters ask for both all the time
@@ -83,7 +83,7 @@ class Delivery(msgspec.Struct, eq=False):
 
 
 class Sink(Protocol):
-    """The adapter's side of a consumer."""
+    """The adapter's side of a consumer, which writes deliveries to the client."""
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Takes deliveries that the consumer's credit allowed. A sink never awaits and never fails:

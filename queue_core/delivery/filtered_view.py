@@ -25,7 +25,7 @@ SLACK_ENTRIES: Final = 256  # of an ephemeral queue that may have left it
 
 
 class FilteredView:
-    """All that is ready and was not looked at yet by one consumer."""
+    """The messages that are ready and that one consumer's filter has not judged yet."""
 
     __slots__ = ("_budget", "_is_stored", "_queue", "_view", "accepts")
 
