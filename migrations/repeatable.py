@@ -25,6 +25,6 @@ FILES: Final = (
     "etl",
     "announcements",
     "roles",
-    "generation",
+    "journal_generation",
 )
 PATHS: Final = tuple(f"repeatable/{name}.sql" for name in FILES)
