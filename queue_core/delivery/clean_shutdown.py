@@ -32,6 +32,6 @@ def _note_flags(cursor: Cursor, journal: Journal) -> None:
     counted = {offset for offset, count in history.failures.items() if count}
     noted = dict.fromkeys(suspects - counted, 1)
     noted |= dict.fromkeys(history.released - suspects - history.failures.keys(), 0)
-    history.failures |= noted  # a checkpoint that comes after this writes them, too
+    history.failures |= noted  # a snapshot of the journal that comes after this writes them, too
     for offset, count in noted.items():
         journal.note_failure(cursor, offset, count, delays.get(offset), "")

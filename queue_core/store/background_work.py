@@ -29,7 +29,7 @@ from queue_core.store.read.recovery import recover, require_tables
 from queue_core.store.requests.outbox import Outbox
 from queue_core.store.requests.sql_commands import Commands
 from queue_core.store.upkeep.drop_segments import Maintenance
-from queue_core.store.write.checkpoint import Checkpoint
+from queue_core.store.write.journal_snapshot import JournalSnapshot
 
 if TYPE_CHECKING:
     from queue_core.sessions.sessions import Sessions
@@ -63,7 +63,7 @@ class BackgroundWork:
         self._remembered = remembered
         self._complain = Complaints(log).warn
         self._doubting: asyncio.Task[None] | None = None  # while a look takes long
-        writer.on_checkpoint = Checkpoint(database.queues, sessions.live_packets)
+        writer.on_new_generation = JournalSnapshot(database.queues, sessions.live_packets)
         writer.on_records = sessions.committed
         database.owner.on_return = self._on_return
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from queue_core.delivery import dispatch, lease, ready
 from queue_core.delivery import ready_by_priority as priorities
 from queue_core.message.message import CANONICAL, Properties
-from queue_core.store.write import batch, writer
+from queue_core.store.write import batch, journal_generation
 from queue_core.store.write.segments import SegmentLimits
 from tests.support.managers import BRISK, House
 from tests.support.until import PATIENCE_SECONDS
@@ -129,6 +129,6 @@ def make_tight(patch: pytest.MonkeyPatch, machine: type[Machine]) -> None:
     patch.setattr(dispatch, "BATCH_DELIVERIES", 2)
     patch.setattr(batch, "MOST_FULL_ROW_RANGES", 1)
     patch.setattr(batch, "FULL_ROW_INTERVAL_ROWS", 3)
-    patch.setattr(writer, "GENERATION_ROWS", 20)
+    patch.setattr(journal_generation, "GENERATION_ROWS", 20)
     store = replace(BRISK.store, segments=SegmentLimits(bytes=40, age=60.0))
     patch.setattr(machine, "house_settings", replace(BRISK, cache_bytes=2_000, store=store))

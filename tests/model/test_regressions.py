@@ -9,7 +9,7 @@ from queue_core.errors import QueueFull
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Outcome, Published, Verdict
 from queue_core.store.operator.queue_operations import Operations, connect
-from queue_core.store.write import writer
+from queue_core.store.write import journal_generation
 from queue_core.timers import MAX_CANCELLED_TIMERS, Agenda
 from tests.support.managers import KINDS, House, bodies, declare
 from tests.support.until import PATIENCE_SECONDS
@@ -103,7 +103,7 @@ async def test_flags_are_kept_though_the_journal_starts_again_with_the_last_word
         house.vhost.settle([delivery], RELEASED)
     await house.flushed()
     generation = house.manager.writer.generation
-    monkeypatch.setattr(writer, "GENERATION_ROWS", 1)
+    monkeypatch.setattr(journal_generation, "GENERATION_ROWS", 1)
     await house.reopen()
     assert house.manager.writer.generation > generation
     (again,) = await house.drain()

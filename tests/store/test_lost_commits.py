@@ -329,7 +329,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_by_its_mark(
 async def test_marks_are_forgotten_with_their_generation_and_prove_what_came_after(
     house: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queue_core.store.write.writer.GENERATION_ROWS", 20)
+    monkeypatch.setattr("queue_core.store.write.journal_generation.GENERATION_ROWS", 20)
     leaves = "SELECT array_agg(relname::text ORDER BY relname) FROM pg_class "
     leaves += "WHERE relname ~ '^commit_mark_[0-9]+$'"
     lost: list[Exception] = []
@@ -351,7 +351,7 @@ async def test_a_transaction_of_the_generation_before_leaves_its_mark_there(
 ) -> None:
     """One that runs while the journal starts again; it may see the new number before the new
     partitions, and must not look for them."""
-    monkeypatch.setattr("queue_core.store.write.writer.GENERATION_ROWS", 1)
+    monkeypatch.setattr("queue_core.store.write.journal_generation.GENERATION_ROWS", 1)
     await house.queue("q")
     before = await db.fetchval("SELECT generation FROM howdah.gateway")
     passage = house.manager.writer.fence.begin()

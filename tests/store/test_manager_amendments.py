@@ -9,7 +9,7 @@ import pytest
 
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.outcomes import ACCEPTED, REJECTED, Outcome, Verdict
-from queue_core.store.write import writer as writer_module
+from queue_core.store.write import journal_generation
 from tests.support.managers import House
 
 
@@ -89,7 +89,7 @@ async def test_it_survives_a_crash(noting: House) -> None:
 async def test_it_survives_the_journal_starting_again(
     noting: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "GENERATION_ROWS", 2)
+    monkeypatch.setattr(journal_generation, "GENERATION_ROWS", 2)
     generation = "SELECT generation FROM howdah.gateway"
     before = await db.fetchval(generation)
     for _ in range(6):

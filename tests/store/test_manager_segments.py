@@ -11,8 +11,7 @@ import pytest
 
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import ACCEPTED, FAILED, Outcome, Verdict
-from queue_core.store.write import statements
-from queue_core.store.write import writer as writer_module
+from queue_core.store.write import journal_generation, statements
 from tests.support.managers import BRISK, House, Told, bodies
 from tests.support.until import turns
 
@@ -234,7 +233,7 @@ async def test_all_memory_is_given_back(house: House) -> None:
 
 @pytest.fixture
 def short_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "GENERATION_ROWS", 20)
+    monkeypatch.setattr(journal_generation, "GENERATION_ROWS", 20)
 
 
 @pytest.mark.usefixtures("short_journal")

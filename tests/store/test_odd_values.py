@@ -29,7 +29,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.sessions.subscription import Subscription
-from queue_core.store.write import writer
+from queue_core.store.write import journal_generation
 from queue_core.store.write.rows import plain
 from tests.store.odd_values import arguments, floats, integers, messages, texts, values
 from tests.store.sessions import ANONYMOUS, Owner
@@ -78,7 +78,7 @@ class Run:
             await told.answers(number + 1)
             await doing
         assert told.refused == []
-        self.patch.setattr(writer, "GENERATION_ROWS", 1 if rotates else 1000)
+        self.patch.setattr(journal_generation, "GENERATION_ROWS", 1 if rotates else 1000)
         await self.house.store("good", b"last")
         await self.house.flushed()
         assert self.house.manager.counters.failed_generations == 0

@@ -15,7 +15,7 @@ from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.store import log_once as complaints
 from queue_core.store.tables import cold_statements as cold
-from queue_core.store.write import writer
+from queue_core.store.write import journal_generation
 from tests.support.managers import House, Told, bodies
 from tests.support.until import until
 
@@ -99,7 +99,7 @@ async def test_a_journal_that_cannot_start_again_holds_up_nobody_and_does_so_lat
     monkeypatch: pytest.MonkeyPatch,
     code: str,
 ) -> None:
-    monkeypatch.setattr(writer, "GENERATION_ROWS", 20)
+    monkeypatch.setattr(journal_generation, "GENERATION_ROWS", 20)
     await house.queue()
     inbox, _ = await house.consume("q")
     await house.store("q", b"stays")

@@ -29,13 +29,13 @@ from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost
 from queue_core.store.write import statements
 from queue_core.store.write.batch import Batch
 from queue_core.store.write.fence import Fence, fenced, is_fenced
+from queue_core.store.write.journal_generation import JournalGeneration
 from queue_core.store.write.segments import NoSegment, Segment, SegmentBook
 
 log = logging.getLogger(__name__)
 
 MOST_UNITS: Final = 2048  # of one transaction, each message of a run counted: the loop waits for it
 MOST_BYTES: Final = 16 * 1024 * 1024
-GENERATION_ROWS: Final = 250_000  # journal rows after which the journal starts again
 SLOW_SECONDS: Final = 2.0  # that a commit may take before it is told of
 UNIT_COST_BYTES: Final = 600  # of memory besides the message itself
 LOCK_TIMEOUT: Final = "1s"  # that a new generation waits for a reader of the journal
@@ -83,7 +83,7 @@ class Notes:
 
 
 NOTHING: Final = Notes({}, {})
-Checkpoint = Callable[[asyncpg.Connection, int, Callable[[], int]], Awaitable[None]]
+WriteSnapshot = Callable[[asyncpg.Connection, int, Callable[[], int]], Awaitable[None]]
 
 
 class Writer:
@@ -99,11 +99,10 @@ class Writer:
         *,
         buffer_bytes: int,
     ) -> None:
-        self.generation = 1
         self.submitted = 0  # units, so far
         self.is_connected = True
         self.is_waiting = False  # for a commit that takes its time: somebody may hold a lock
-        self.on_checkpoint: Checkpoint | None = None
+        self.on_new_generation: WriteSnapshot | None = None
         self.on_lost: Callable[[StoreUnavailable], None] | None = None
         self.on_records: Callable[[list[Record]], None] | None = None  # committed ones
         self._owner = owner
@@ -123,9 +122,7 @@ class Writer:
         self._room = asyncio.Event()
         self._room.set()
         self._seq = count(1)
-        self._journal_rows = 0  # beside the marks of commits
-        self._first_mark = 0  # number of the newest commit when this generation began
-        self._rotate_at = 0  # journal rows before the next try, after one in vain
+        self._journal = JournalGeneration(1, 0)
         self._last_stamp = 0.0
         self._connection: asyncpg.Connection | None = connection  # None: lost
         connection.add_termination_listener(self._on_hang_up)
@@ -188,10 +185,8 @@ class Writer:
     # --- life
 
     def start(self, generation: int, first_seq: int) -> None:
-        self.generation = generation
         self._seq = count(first_seq)
-        self.fence.marks.generation = generation
-        self._first_mark = self.fence.marks.number
+        self._note_generation(generation)
         self._task = asyncio.create_task(self._run(), name="howdah writer")
 
     async def close(self) -> None:
@@ -215,13 +210,12 @@ class Writer:
     @property
     def is_generation_full(self) -> bool:
         """Tells if the journal starts a new generation with the next write."""
-        return self._generation_rows >= max(GENERATION_ROWS, self._rotate_at)
+        return self._journal.is_full(self.fence.marks.number)
 
     @property
-    def _generation_rows(self) -> int:
-        """The rows of this generation; each commit leaves its mark beside the rows that it
-        writes."""
-        return self._journal_rows + self.fence.marks.number - self._first_mark
+    def generation(self) -> int:
+        """The number of the journal's generation in use."""
+        return self._journal.number
 
     async def _run(self) -> None:
         try:
@@ -459,8 +453,12 @@ class Writer:
         counters = self._counters
         counters.commits += 1
         counters.committed_messages += batch.message_count
-        self._journal_rows += len(batch.settlements) + len(batch.redeliveries)
-        self._journal_rows += len(batch.packets) + len(batch.duplicates)
+        self._journal.rows_beside_marks += (
+            len(batch.settlements)
+            + len(batch.redeliveries)
+            + len(batch.packets)
+            + len(batch.duplicates)
+        )
         batch.note_in_book(self._last_stamp)
 
     # --- segments and generations
@@ -483,7 +481,7 @@ class Writer:
             raise
         except (*AWAY, *BAD_DATA, DatabaseInUse) as error:
             self._counters.failed_generations += 1
-            self._rotate_at = self._generation_rows + GENERATION_ROWS // 10
+            self._journal.put_off(self.fence.marks.number)
             log.error(
                 "the journal cannot start again, and grows until it can: %s; the next try comes "
                 "with the next writes",
@@ -499,8 +497,8 @@ class Writer:
         async with fenced(connection, self.fence.begin()):
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             await connection.execute(statements.OPEN_GENERATION, generation)
-            if self.on_checkpoint is not None:
-                await self.on_checkpoint(connection, generation, self.next_seq)
+            if self.on_new_generation is not None:
+                await self.on_new_generation(connection, generation, self.next_seq)
             await connection.execute(statements.SET_GENERATION, generation)
         self._note_generation(generation)
 
@@ -513,7 +511,5 @@ class Writer:
             self._note_generation(found)
 
     def _note_generation(self, generation: int) -> None:
-        self.generation = generation
-        self._journal_rows = self._rotate_at = 0
         self.fence.marks.generation = generation
-        self._first_mark = self.fence.marks.number
+        self._journal = JournalGeneration(generation, self.fence.marks.number)

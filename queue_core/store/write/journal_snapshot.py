@@ -1,4 +1,4 @@
-"""The checkpoint: writes the journal's whole state when it starts a new generation."""
+"""The journal's snapshot: writes its whole state when it starts a new generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from queue_core.store.queue_store import QueueStore
 from queue_core.store.write import statements
 
 
-class Checkpoint:
+class JournalSnapshot:
     def __init__(self, queues: QueueStore, packets: Callable[[], Iterable[PacketRecord]]) -> None:
         self._queues = queues
         self._packets = packets
