@@ -42,6 +42,7 @@ NARROW: Final = (
     "native",
     "body",
 )
+BODY: Final = NARROW.index("body")
 # What a row has besides when its message says more than where it goes.
 RICH: Final = (
     "body_id",

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from queue_core.message.message import utc
+from queue_core.store.write.bulk_copy import copy_rows, is_for_copy
 from queue_core.store.write.fence import Passage, condition, fenced
-from queue_core.store.write.rows import COLUMN_TYPES, NARROW, RICH, clean
+from queue_core.store.write.rows import BODY, COLUMN_TYPES, NARROW, RICH, clean
 from queue_core.store.write.segments import Segment
 
 if TYPE_CHECKING:
     from queue_core.store.write.batch import Batch
 
-# Rows from which COPY is worth its round trips: with 500, it takes 2.2 + 3.3 us a row (here and in
-# the server), arrays 5.0 + 5.3. With 100 they are equal, and arrays need one round trip, not five.
-COPY_ROWS: Final = 100
-COPY_BYTES: Final = 256 * 1024  # and bytes of body: 256 KiB cost 2.0 ms of CPU instead of 4.2
 INSERT_ROWS: Final = 4096  # of one statement; the largest have 64 KiB (what consumers add)
 END_OF_TIME: Final = 253_402_300_799.0  # what waits for ever waits until the last second of 9999
-BODY: Final = NARROW.index("body")
 OFFSET: Final = NARROW.index("offset")
 
 CREATE_SEGMENT: Final = "SELECT howdah.create_segment($1)"
@@ -242,9 +238,7 @@ def columns_of(rows: list[Any]) -> list[list[Any]]:
 
 async def _write_messages(connection: asyncpg.Connection, batch: Batch) -> None:
     if is_for_copy(batch.rows):
-        await connection.copy_records_to_table(
-            _table(batch), schema_name="howdah", columns=_columns(batch), records=batch.rows
-        )
+        await copy_rows(connection, _table(batch), _columns(batch), batch.rows)
     else:
         statement, arguments = _messages(batch, 1, is_fenced=False)
         await connection.execute(statement, *arguments)
@@ -270,11 +264,3 @@ def _table(batch: Batch) -> str:
 
 def _columns(batch: Batch) -> tuple[str, ...]:
     return NARROW + RICH if batch.is_rich else NARROW
-
-
-def is_for_copy(rows: list[tuple[Any, ...]]) -> bool:
-    """Tells if rows go by COPY: they are many or large. An array is built in memory on both sides,
-    COPY streams."""
-    if len(rows) >= COPY_ROWS:
-        return True
-    return sum(len(row[BODY]) for row in rows if row[BODY] is not None) >= COPY_BYTES

@@ -1,4 +1,4 @@
-"""Which way a batch goes into its table."""
+"""Messages as rows, and those that differ by body alone as runs."""
 
 from __future__ import annotations
 
@@ -9,26 +9,7 @@ import pytest
 
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import NO_PROPERTIES, Death, Message, Properties
-from queue_core.store.write.rows import NARROW, RUN_BYTES, narrow_row, rich_columns, run_of
-from queue_core.store.write.statements import COPY_BYTES, COPY_ROWS, is_for_copy
-
-
-def row(body: bytes | None) -> tuple[Any, ...]:
-    return tuple(body if name == "body" else None for name in NARROW)
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        pytest.param([row(b"x")], False, id="a small message"),
-        pytest.param([row(b"x")] * COPY_ROWS, True, id="many messages"),
-        pytest.param([row(bytes(COPY_BYTES))], True, id="one large body"),
-        pytest.param([row(bytes(COPY_BYTES // 4))] * 4, True, id="bodies that are large together"),
-        pytest.param([row(None)] * 4, False, id="bodies that are stored apart"),
-    ],
-)
-def test_many_rows_and_large_bodies_are_copied(rows: list[tuple[Any, ...]], expected: bool) -> None:
-    assert is_for_copy(rows) is expected
+from queue_core.store.write.rows import RUN_BYTES, narrow_row, rich_columns, run_of
 
 
 class Plain:
