@@ -24,10 +24,11 @@ from queue_core.store.lost_commits.losses import QUEUE_IDS, Loss, find_losses, n
 from queue_core.store.lost_commits.state_comparison import Inventory, differences, read_inventory
 from queue_core.store.operator import diagnosis
 from queue_core.store.operator.findings import Level
-from queue_core.store.ownership import AWAY, Setback
+from queue_core.store.ownership import Setback
 from queue_core.store.read.recovery import recover, require_tables
 from queue_core.store.requests.outbox import Outbox
 from queue_core.store.requests.sql_commands import Commands
+from queue_core.store.retry_rules import AWAY
 from queue_core.store.upkeep.drop_segments import Maintenance
 from queue_core.store.write.journal_snapshot import JournalSnapshot
 

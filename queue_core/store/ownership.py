@@ -29,8 +29,7 @@ from queue_core.store.lost_commits.ownership_history import (
     read_tenures,
 )
 from queue_core.store.planner_settings import NO_JIT
-from queue_core.store.pooler_check import NoSession, require_session
-from queue_core.store.read.recovery import TornTables
+from queue_core.store.pooler_check import require_session
 from queue_core.store.write.durability import insist_on_commits
 from queue_core.store.write.fence import FENCE_LOCK, READ_COMMITTED, Fence
 
@@ -59,15 +58,6 @@ PATIENCE: Final = """
 # The writer's statements insert arrays: a plan made anew for each costs as much as 100 rows do, and
 # is no other. (With the fence in them, the server would make one for each.)
 PLANS: Final = "SET plan_cache_mode = force_generic_plan"
-
-# What the driver says while the database is away. The last one is its word for a session that the
-# server ended between two statements.
-AWAY: Final = (
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
 
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock($1)"
 HOLDER: Final = """
@@ -275,29 +265,3 @@ async def _others(connection: asyncpg.Connection, holder: asyncpg.Record | None 
 
 def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-async def persist(
-    attempt: Callable[[], Awaitable[None]],
-    pause: Callable[[int], Awaitable[None]],
-    hopeless: tuple[type[Exception], ...] = (),
-) -> None:
-    """Calls `attempt` until it gets through, waiting longer each time; what is `hopeless` would
-    fail again however long one waits."""
-    count = 0
-    while True:
-        try:
-            return await attempt()
-        except OwnershipLost:
-            raise
-        except hopeless:
-            raise
-        except (*AWAY, DatabaseInUse, NoSession, TornTables) as error:
-            count += 1
-            if count in (1, 10) or count % 60 == 0:
-                log.warning(
-                    "nothing can be written (%s): %s; it is tried again until it gets through",
-                    type(error).__name__,
-                    error,
-                )
-            await pause(count)

@@ -16,7 +16,7 @@ from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.message.message import CANONICAL, Message, utc
 from queue_core.store.log_once import Complaints
-from queue_core.store.ownership import AWAY
+from queue_core.store.retry_rules import AWAY
 from queue_core.store.write.rows import READ, Forms, entries_from_rows
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.queue import Appends
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
-from queue_core.store.ownership import AWAY
 from queue_core.store.read.reader import Reader
 from queue_core.store.read.recovery import parse_multirange
+from queue_core.store.retry_rules import AWAY
 from queue_core.store.write.fence import Fence, condition
 from queue_core.store.write.rows import clean
 

@@ -18,13 +18,8 @@ from sqlalchemy.types import Text
 
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store.log_once import Complaints
+from queue_core.store.retry_rules import BAD_DATA_SQLSTATES, TAKEN_AWAY_SQLSTATES
 from queue_core.store.write.fence import CHECK, Fence
-
-# Data out of range, one row twice in a statement, and what is too large for an index or a row: the
-# same would fail again, and whoever is written along with it has nothing to do with it.
-ABOUT_VALUES: Final = ("21", "22", "54")
-# A DBA's doing, until it is undone: no right, no table, no function, no schema.
-TAKEN_AWAY: Final = frozenset(("42501", "42P01", "42883", "3F000"))
 
 FENCE: Final = "howdah_fence"  # an engine's option: the Fence that a gateway's own pass
 
@@ -63,7 +58,7 @@ async def _in_our_words() -> AsyncIterator[None]:
     except IntegrityError:
         raise
     except DBAPIError as error:
-        if isinstance(error, ProgrammingError) and _state(error) not in TAKEN_AWAY:
+        if isinstance(error, ProgrammingError) and _state(error) not in TAKEN_AWAY_SQLSTATES:
             raise
         if _is_about_a_value(error):
             raise InvalidArgument(f"the database cannot hold this: {_first_line(error)}") from error
@@ -77,7 +72,7 @@ def _is_about_a_value(error: DBAPIError) -> bool:
     classes; the driver itself refuses text that is no Unicode."""
     return (
         isinstance(error, DataError)
-        or _state(error).startswith(ABOUT_VALUES)
+        or _state(error).startswith(BAD_DATA_SQLSTATES)
         or isinstance(getattr(error.orig, "__cause__", None), ValueError)
     )
 

@@ -23,7 +23,8 @@ from queue_core.errors import StoreUnavailable
 from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.log_once import Complaints
 from queue_core.store.operator.queue_operations import IS_SERVED
-from queue_core.store.ownership import AWAY, LOCK
+from queue_core.store.ownership import LOCK
+from queue_core.store.retry_rules import AWAY
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from queue_core.delivery.cursor import Cursor
 from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.store.log_once import Complaints
 from queue_core.store.lost_commits.commit_marks import is_committed
-from queue_core.store.ownership import AWAY, DatabaseInUse, Owner, OwnershipLost, persist
+from queue_core.store.ownership import DatabaseInUse, Owner, OwnershipLost
+from queue_core.store.retry_rules import AWAY, BAD_DATA, DELETED_MEANWHILE, persist
 from queue_core.store.write import statements
 from queue_core.store.write.batch import Batch
 from queue_core.store.write.fence import Fence, fenced, is_fenced
@@ -39,21 +40,6 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 SLOW_SECONDS: Final = 2.0  # that a commit may take before it is told of
 UNIT_COST_BYTES: Final = 600  # of memory besides the message itself
 LOCK_TIMEOUT: Final = "1s"  # that a new generation waits for a reader of the journal
-
-# The server's word that the data, not the moment, is wrong: the same write would fail again.
-BAD_DATA: Final = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,  # but for a number given twice: see `_commit`
-    asyncpg.ProgramLimitExceededError,
-    asyncpg.exceptions.UntranslatableCharacterError,
-    asyncpg.exceptions.CharacterNotInRepertoireError,
-    UnicodeError,
-    OverflowError,
-    ValueError,
-    TypeError,
-)
-
-GONE: Final = (asyncpg.UndefinedObjectError,)
 
 Failures = dict[tuple[int, int], tuple[object, ...]]  # rows by queue and offset
 
@@ -354,8 +340,8 @@ class Writer:
 
     async def _add_segment(self, units: list[Unit], series: int | None) -> None:
         try:
-            await self._persist(lambda: self._open_segment(series), GONE)
-        except GONE:
+            await self._persist(lambda: self._open_segment(series), DELETED_MEANWHILE)
+        except DELETED_MEANWHILE:
             # the stream was deleted meanwhile, and what was on its way goes with it
             for unit in units:
                 unit.appends = [each for each in unit.appends if each[0].queue_id != series]
