@@ -10,7 +10,6 @@ itself has gone back to an earlier time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,8 +31,6 @@ from queue_core.store.planner_settings import NO_JIT
 from queue_core.store.pooler_check import require_session
 from queue_core.store.write.durability import insist_on_commits
 from queue_core.store.write.fence import FENCE_LOCK, READ_COMMITTED, Fence
-
-log = logging.getLogger(__name__)
 
 LOCK: Final = 0x686F7764_6168  # "howdah"
 SETTINGS: Final = {"application_name": "howdah gateway (writer)", "timezone": "UTC"}

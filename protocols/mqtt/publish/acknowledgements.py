@@ -3,10 +3,6 @@
 PUBACK and PUBREC leave in the order in which their PUBLISH came [MQTT-4.6.0-2] [MQTT-4.6.0-3], and
 none before its message is committed. A QoS 2 packet identifier is open from its PUBLISH until its
 PUBREL: a PUBLISH that repeats it is answered, and not published again [MQTT-4.3.3-10]. No socket.
-
-What is open counts against the receive maximum, each message once: one of QoS 2 while its answer is
-in line and until PUBCOMP. What an earlier connection published counts only when it is published
-again on this one, as a client begins each with all of its quota [MQTT-4.9.0-1].
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
+from protocols.mqtt.publish.receive_window import ReceiveWindow
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, PubComp, PubRec
 from protocols.mqtt.wire.property_set import NO_PROPERTIES, PropertySet
@@ -25,7 +22,6 @@ PUBACK: Final = 0x40
 PUBREC: Final = 0x50
 PUBCOMP_HEAD: Final = b"\x70\x02"  # the packet identifier follows
 MOST_ANSWERS: Final = 65_535  # in line: as many as there are packet identifiers
-NOTHING_LEFT: Final[set[int]] = set()  # shared by clients that left nothing; never added to
 
 
 class Received(IntEnum):
@@ -41,11 +37,8 @@ class Inbound:
     `Publisher`."""
 
     __slots__ = (
-        "_doubled",
         "_first",
         "_forget",
-        "_left",
-        "_maximum",
         "_ready",
         "_send",
         "_tells_reasons",
@@ -53,6 +46,7 @@ class Inbound:
         "answers",
         "open",
         "refuse",
+        "window",
     )
 
     def __init__(
@@ -68,7 +62,6 @@ class Inbound:
     ) -> None:
         self._send = send
         self._version = version
-        self._maximum = maximum  # the receive maximum that CONNACK announced
         self._tells_reasons = tells_reasons
         # PUBACK and PUBREC in the order in which they leave; a deque takes ten times the memory of
         # an empty list
@@ -76,24 +69,9 @@ class Inbound:
         self._ready = bytearray()  # a byte for each answer: 0 until its message is committed
         self._first = 0  # the token of the first answer in line
         self.open: dict[int, Received] = received or {}
-        self._doubled = 0  # answers in line whose messages are open, too
-        self._left = set(received) if received else NOTHING_LEFT  # open since before
+        self.window = ReceiveWindow(version, maximum, self.answers, self.open)
         self._forget = forget  # frees an identifier that was written down
         self.refuse = refuse  # tells 3.x, which has no word for it, of a refusal
-
-    def has_room(self) -> bool:
-        """Tells whether one more QoS 1 or 2 message may come now. 3.x knows no maximum."""
-        return self._version < 5 or self._count() < self._maximum
-
-    def _count(self) -> int:
-        """Counts the messages of this connection that are open."""
-        return len(self.answers) - self._doubled + len(self.open) - len(self._left)
-
-    def room(self, most: int) -> int:
-        """Tells how many of so many more messages may come now."""
-        if self._version < 5:
-            return most
-        return min(most, self._maximum - self._count())
 
     @property
     def is_long(self) -> bool:
@@ -101,15 +79,6 @@ class Inbound:
         no maximum, and repetitions count in no version. Such a client is not read until they have
         left."""
         return len(self.answers) > MOST_ANSWERS
-
-    def check_room(self) -> None:
-        """Raises MqttError where more messages are open than the receive maximum allows
-        [MQTT-3.3.4-7]."""
-        if not self.has_room():
-            raise MqttError(
-                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-                f"more than {self._maximum} messages are open at once",
-            )
 
     # --- publishes
 
@@ -123,7 +92,7 @@ class Inbound:
         `next_token`."""
         if qos == 2:
             self.open[packet_id] = Received.PUBLISHED
-            self._doubled += 1
+            self.window.doubled += 1
         self.answers.append(self._frame(qos, packet_id))
         self._ready.append(0)
 
@@ -137,7 +106,7 @@ class Inbound:
         """Answers a message that waits for nothing: the answer leaves when its turn comes."""
         if qos == 2 and reason < 0x80:
             self.open[packet_id] = Received.RECEIVED
-            self._doubled += bool(self.answers)
+            self.window.doubled += bool(self.answers)
         self.line_up([self._frame(qos, packet_id, reason)])
 
     def reject(self, qos: int, packet_id: int, reason: ReasonCode, why: str) -> None:
@@ -146,8 +115,8 @@ class Inbound:
     def repeat(self, packet_id: int) -> None:
         """Answers a QoS 2 PUBLISH that came again, unless its PUBREC is still to come."""
         if self.open[packet_id] is not Received.PUBLISHED:
-            self._left.discard(packet_id)
-            self._doubled += bool(self.answers)
+            self.window.left.discard(packet_id)
+            self.window.doubled += bool(self.answers)
             self.line_up([self._frame(2, packet_id)])
 
     def line_up(self, frames: list[bytes]) -> None:
@@ -193,7 +162,7 @@ class Inbound:
         for token in tokens:
             qos, packet_id = self._question(token)
             if qos == 2 and self.open.pop(packet_id, None) is not None:
-                self._doubled -= 1
+                self.window.doubled -= 1
                 self._forget(packet_id)
             at = token - self._first
             self.answers[at] = self._frame(qos, packet_id, reason, str(error))
@@ -216,8 +185,8 @@ class Inbound:
             leaving = self.answers[:count]
             self._send(b"".join(leaving))
             self._first += count
-            if self._doubled:
-                self._doubled -= sum(map(_accepts, leaving))
+            if self.window.doubled:
+                self.window.doubled -= sum(map(_accepts, leaving))
             del self.answers[:count]
             del self._ready[:count]
 
@@ -242,7 +211,7 @@ class Inbound:
         """Answers with PUBCOMP, as the message's end is committed [MQTT-4.3.3-11]: its identifier
         is free again."""
         self.open.pop(packet_id, None)
-        self._left.discard(packet_id)
+        self.window.left.discard(packet_id)
         self._send(PUBCOMP_HEAD + packet_id.to_bytes(2, "big"))
 
 

@@ -93,7 +93,8 @@ def take_hot(
     key_0, key_1, key_2 = KEYS_V5 if is_5 else KEYS_V3
     most = PUBLISH_0 | publishing.max_qos << 1
     inbound = publishing.inbound
-    opened, has_room, is_stored = inbound.open, inbound.has_room, publishing.session.is_persistent
+    opened, has_room = inbound.open, inbound.window.has_room
+    is_stored = publishing.session.is_persistent
     in_flight = deliverer.outbound.in_flight
     received = work = 0
     known: KnownTopic | None = None

@@ -157,7 +157,7 @@ class Publishing:
             self.inbound.repeat(packet.packet_id)
             return
         if packet.qos:
-            self.inbound.check_room()
+            self.inbound.window.check_room()
         try:
             self._check_text(packet, facts)
             if facts.claimed_users:

@@ -119,7 +119,7 @@ def publish_queue_run(
     qos = 1 if data[position] & 0x06 else 0
     frames = find_run(
         first,
-        most=publishing.inbound.room(RUN_MESSAGES) if qos else RUN_MESSAGES,
+        most=publishing.inbound.window.room(RUN_MESSAGES) if qos else RUN_MESSAGES,
         limit=limit,
         properties=data[topic_end + 2 * qos : body_at],
     )

@@ -79,55 +79,6 @@ def test_a_refused_qos_2_message_frees_its_identifier() -> None:
     assert (flow.open, freed) == ({}, [7])
 
 
-def test_mqtt_3_3_4_7_the_receive_maximum_counts_all_that_is_open() -> None:
-    flow, _, _ = inbound(5, 3)
-    flow.answer(2, 1)
-    flow.answer(2, 2)
-    flow.expect(1, 3)
-    with pytest.raises(MqttError) as caught:
-        flow.check_room()
-    assert caught.value.reason is ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
-    flow.release(1)
-    flow.complete(1)
-    flow.check_room()
-
-
-def test_mqtt_3_3_4_7_each_open_message_counts_once() -> None:
-    """One of QoS 2 that is on its way to the store waits for its PUBREC, and for its PUBREL."""
-    flow, sent, _ = inbound(5, 4)
-    for packet_id in (1, 2):
-        flow.expect(2, packet_id)
-    flow.answer(2, 3)  # waits for nothing but its turn
-    flow.answer(2, 4, ReasonCode.NO_MATCHING_SUBSCRIBERS)
-    assert flow.room(10) == 0
-    flow.on_refused([0], QueueFull("full"))
-    assert flow.room(10) == 1
-    flow.on_committed([1])
-    assert b"".join(sent).count(b"\x50") == 4
-    assert flow.room(10) == 1
-    for packet_id in (2, 3, 4):
-        assert flow.release(packet_id)
-        flow.complete(packet_id)
-    assert flow.room(10) == 4
-
-
-def test_mqtt_4_9_0_1_what_an_earlier_connection_left_does_not_count_until_it_is_published() -> (
-    None
-):
-    ignore: Callable[[Any], None] = lambda _: None  # noqa: E731
-    left = dict.fromkeys((7, 8, 9), Received.RECEIVED)
-    flow = Inbound(ignore, 5, 3, ignore, ignore, received=left)
-    assert flow.room(10) == 3
-    flow.repeat(7)
-    assert flow.room(10) == 2
-    assert flow.release(8)
-    flow.complete(8)
-    assert flow.room(10) == 2
-    assert flow.release(7)
-    flow.complete(7)
-    assert flow.room(10) == 3
-
-
 def test_a_line_of_answers_that_nobody_may_ask_for_is_noticed() -> None:
     """3.x knows no maximum: more than all identifiers are in line is only for hostile ones."""
     flow, _, _ = inbound(4, 1)
@@ -138,13 +89,6 @@ def test_a_line_of_answers_that_nobody_may_ask_for_is_noticed() -> None:
     assert flow.is_long
     flow.on_committed([0])
     assert not flow.is_long
-
-
-def test_3_1_1_knows_no_receive_maximum() -> None:
-    flow, _, _ = inbound(4, 1)
-    flow.answer(2, 1)
-    flow.answer(2, 2)
-    flow.check_room()
 
 
 def test_a_qos_2_exchange_from_publish_to_pubcomp() -> None:
