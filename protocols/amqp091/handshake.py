@@ -25,8 +25,9 @@ from protocols.amqp091.wire.methods import (
 )
 from protocols.amqp091.wire.tables import decode_table
 from protocols.carrier import GONE, Carrier
-from queue_core.access.auth import PLAIN, Identity
+from queue_core.access.auth import Identity
 from queue_core.access.login import Begin, Challenge, Continue, Login
+from queue_core.access.mechanisms import PLAIN
 from queue_core.errors import AccessRefused
 from queue_core.vhost import Vhost
 

@@ -17,8 +17,9 @@ from protocols.amqp10.context import Context
 from protocols.amqp10.errors import Amqp10Error
 from protocols.amqp10.states import SaslState
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl
-from queue_core.access.auth import ANONYMOUS, Credentials, Identity, Peer
+from queue_core.access.auth import Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Continue, Login
+from queue_core.access.mechanisms import ANONYMOUS
 from queue_core.errors import AccessRefused, CoreError
 
 log = logging.getLogger(__name__)

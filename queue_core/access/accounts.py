@@ -18,12 +18,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Protocol
 
-from queue_core.access import scram
 from queue_core.access.auth import (
-    ANONYMOUS,
-    EXTERNAL,
     MAX_KEPT_NAME_CHARACTERS,
-    PLAIN,
     Action,
     Auth,
     Credentials,
@@ -33,6 +29,7 @@ from queue_core.access.auth import (
 )
 from queue_core.access.login import Answer, Challenge, Proven
 from queue_core.access.login_throttle import Throttle
+from queue_core.access.mechanisms import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
 from queue_core.access.passwords import PasswordChecker, nobodys_hash
 from queue_core.access.permission_patterns import compiled, matches
 from queue_core.access.scram import ClientFirst, ScramServer, Verifier
@@ -280,10 +277,10 @@ class ScramLogin:
         self._accounts = accounts
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
-        return (scram.NAME,)
+        return (SCRAM_SHA_256,)
 
     def converse(self, mechanism: str, peer: Peer, client_id: str) -> ScramConversation | None:
-        if mechanism != scram.NAME:
+        if mechanism != SCRAM_SHA_256:
             return None
         admits_guest = self._accounts.admits_guest(is_loopback=peer.is_loopback)
         return ScramConversation(self._accounts, client_id, admits_guest=admits_guest)

@@ -25,13 +25,11 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from queue_core.access.login import Answer, Challenger, Conversation, Login, Proven
 from queue_core.access.login_throttle import Throttle
+from queue_core.access.mechanisms import ANONYMOUS, PLAIN, UNGUESSABLE, best_first
 from queue_core.errors import AccessRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-ANONYMOUS: Final = "ANONYMOUS"
-PLAIN: Final = "PLAIN"
-EXTERNAL: Final = "EXTERNAL"
 SHOWN_NAME_CHARACTERS: Final = 80  # of what a client calls itself, in the log
 IMPERSONATOR_TAG: Final = "impersonator"  # of users who may put another's name on a message
 UNIX_HOST: Final = "a Unix socket"
@@ -42,7 +40,6 @@ MAX_KEPT_NAME_CHARACTERS: Final = 1024  # of names in an answer that is kept, or
 REVIEWED_AT_ONCE: Final = 100  # connections, before others get their turn
 LONGEST_WAIT_SECONDS: Final = 5.0  # of a login after others that failed; a handshake has 10 s
 IPV6_SITE_BITS: Final = 64  # whoever has one IPv6 address has all of its network
-UNGUESSABLE: Final = frozenset((ANONYMOUS, EXTERNAL))  # nothing is tried out, and nothing computed
 
 T = TypeVar("T")
 
@@ -315,7 +312,7 @@ class Auth:
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         """SASL mechanisms to offer to a peer, best first."""
         ways: list[Challenger | Authenticator] = [*self._challengers, *self._authenticators]
-        return tuple(dict.fromkeys(name for each in ways for name in each.mechanisms(peer)))
+        return best_first(name for each in ways for name in each.mechanisms(peer))
 
     def begin(
         self, mechanism: str, peer: Peer, client_id: str = "", *, has_last_word: bool = True

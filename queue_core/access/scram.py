@@ -18,10 +18,10 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final, Self
 
+from queue_core.access.mechanisms import SCRAM_SHA_256
 from queue_core.errors import AccessRefused
 
-NAME: Final = "SCRAM-SHA-256"
-PREFIX: Final = NAME + "$"
+PREFIX: Final = SCRAM_SHA_256 + "$"
 # RFC 7677 asks for 4,096 at least. The client pays, once for each login: 32,768 are about 10 ms of
 # a desktop's core. Some client libraries refuse more than 65,536.
 ITERATIONS: Final = 32_768
@@ -95,12 +95,14 @@ class ClientFirst:
         text = _text(data)
         if text.startswith("p="):
             raise AccessRefused(
-                f"{NAME} has no channel binding here; begin the first message with 'n,,'"
+                f"{SCRAM_SHA_256} has no channel binding here; begin the first message with 'n,,'"
             )
         found = _FIRST.fullmatch(text)
         bare = None if found is None else _BARE.fullmatch(found["bare"])
         if found is None or bare is None:
-            raise AccessRefused(f"the first {NAME} message is malformed; send n,,n=user,r=nonce")
+            raise AccessRefused(
+                f"the first {SCRAM_SHA_256} message is malformed; send n,,n=user,r=nonce"
+            )
         username = _name(bare["name"])
         acts_for = _name((found["acts_for"] or "").removeprefix("a="))
         if acts_for not in ("", username):
@@ -126,7 +128,9 @@ class ScramServer:
         for what is none."""
         found = _FINAL.fullmatch(_text(data))
         if found is None:
-            raise AccessRefused(f"the last {NAME} message is malformed; send c=...,r=...,p=...")
+            raise AccessRefused(
+                f"the last {SCRAM_SHA_256} message is malformed; send c=...,r=...,p=..."
+            )
         is_ours = hmac.compare_digest(found["nonce"].encode(), self._nonce.encode())
         is_bound = found["binding"] == _encoded(self._first.header.encode())
         try:
@@ -188,11 +192,11 @@ def _name(said: str) -> str:
 
 def _text(data: bytes) -> str:
     if len(data) > MAX_STEP_BYTES:
-        raise AccessRefused(f"a {NAME} message has {MAX_STEP_BYTES} bytes at most")
+        raise AccessRefused(f"a {SCRAM_SHA_256} message has {MAX_STEP_BYTES} bytes at most")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise AccessRefused(f"a {NAME} message is UTF-8; this one is not") from None
+        raise AccessRefused(f"a {SCRAM_SHA_256} message is UTF-8; this one is not") from None
 
 
 def _mac(key: bytes, data: bytes) -> bytes:

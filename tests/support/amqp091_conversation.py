@@ -23,7 +23,8 @@ from protocols.amqp091.wire.methods import (
     ConnectionTuneOk,
     Method,
 )
-from queue_core.access.auth import PLAIN, Credentials, Identity, Peer
+from queue_core.access.auth import Credentials, Identity, Peer
+from queue_core.access.mechanisms import PLAIN
 from queue_core.errors import AccessRefused
 from tests.support.fake_carrier import FakeCarrier
 from tests.support.fake_services import FakeServices

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from protocols.mqtt.wire.packets import Auth, Connect
 from protocols.mqtt.wire.property_set import PropertySet
 from protocols.mqtt.wire.reasons import MqttError, ReasonCode, violation
-from queue_core.access.auth import EXTERNAL, Credentials, Identity, NotChecked, Peer
+from queue_core.access.auth import Credentials, Identity, NotChecked, Peer
 from queue_core.access.login import Answer, Challenge, Login, Proven
+from queue_core.access.mechanisms import EXTERNAL
 from queue_core.errors import AccessRefused, VhostNotFound
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from protocols.mqtt.wire.codec import decode, split
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import ConnAck, Connect, Packet, Publish, Version
 from protocols.mqtt.wire.property_set import PropertySet
-from queue_core.access.auth import ANONYMOUS, Auth, Credentials, Identity, Peer
+from queue_core.access.auth import Auth, Credentials, Identity, Peer
+from queue_core.access.mechanisms import ANONYMOUS
 from queue_core.counters import Counters
 from queue_core.memory_account import Memory
 from queue_core.scheduler import scheduler
