@@ -7,8 +7,6 @@ changes nothing.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from time import perf_counter
@@ -25,21 +23,23 @@ from gateway.config.keys import ManagementListener
 from gateway.connections import Connections
 from gateway.listeners import PRODUCT
 from gateway.management.http_connection import OPTIONS, HttpConnection
+from gateway.management.http_login import (
+    METRICS_LOGIN,
+    identify,
+    peer_of,
+    require_named_user,
+)
 from gateway.management.metrics import GatewayCollector
-from queue_core.access.auth import UNKNOWN_HOST, Credentials, Identity, Peer
 from queue_core.access.browser_origins import AllowedHosts
-from queue_core.errors import AccessRefused
 from queue_core.manager import Manager
 from queue_core.queues.queue import Queue
 
-REALM: Final = 'Basic realm="howdah", charset="UTF-8"'
 SHUTDOWN_SECONDS: Final = 2.0
 MOST_REQUEST_BYTES: Final = 64 * 1024
 # The metrics are written again after this many times the time that writing them took.
 SCRAPE_REST_FACTOR: Final = 10
 LISTED_AT_ONCE: Final = 500  # queues, in a millisecond or two
 PAUSE_SECONDS: Final = 0.005
-METRICS_LOGIN: Final = web.AppKey("metrics_login", bool)
 HOSTS: Final = web.AppKey("hosts", AllowedHosts)
 HEALTH: Final = "/health/"  # says nothing of anybody, also to those who name no host
 MANAGER: Final = web.AppKey("manager", Manager)
@@ -169,7 +169,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 async def asked_by_name(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuses a page whose name was pointed at this machine (DNS rebinding)."""
     host = request.headers.get("Host")
-    if not request.path.startswith(HEALTH) and not request.app[HOSTS].admit(host, _peer(request)):
+    if not request.path.startswith(HEALTH) and not request.app[HOSTS].admit(host, peer_of(request)):
         raise web.HTTPMisdirectedRequest(
             text="nobody here has that name; list it in listeners.management.allowed_hosts"
         )
@@ -198,10 +198,8 @@ async def ready(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """Serves counters and queues of all virtual hosts; where a login is asked for, to named
     users."""
-    if request.app[METRICS_LOGIN] and (
-        "Authorization" not in request.headers or (await _identify(request)).is_anonymous
-    ):
-        raise _unauthorized("metrics are for users with a name: send HTTP Basic credentials")
+    if request.app[METRICS_LOGIN]:
+        await require_named_user(request, request.app[MANAGER].auth)
     text = await request.app[SCRAPES].text()
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -209,7 +207,7 @@ async def metrics(request: web.Request) -> web.Response:
 async def queues(request: web.Request) -> web.Response:
     """Lists every queue of the virtual hosts that the user may enter."""
     manager = request.app[MANAGER]
-    identity = await _identify(request)
+    identity = await identify(request, manager.auth)
     found: list[dict[str, object]] = []
     async with request.app[LIST_TURN]:  # one at a time, and others get their turn in between
         for vhost in list(manager.vhosts.values()):
@@ -235,37 +233,6 @@ def _described(vhost: str, queue: Queue) -> dict[str, object]:
         "delayed": counts.delayed,
         "consumers": counts.consumers,
     }
-
-
-def _peer(request: web.Request) -> Peer:
-    transport = request.transport
-    return Peer.described_by(transport.get_extra_info) if transport else Peer(UNKNOWN_HOST)
-
-
-async def _identify(request: web.Request) -> Identity:
-    peer = _peer(request)
-    try:
-        return await request.app[MANAGER].auth.authenticate(_credentials(request), peer)
-    except AccessRefused as error:
-        raise _unauthorized(str(error)) from error
-
-
-def _unauthorized(text: str) -> web.HTTPUnauthorized:
-    return web.HTTPUnauthorized(text=text, headers={"WWW-Authenticate": REALM})
-
-
-def _credentials(request: web.Request) -> Credentials:
-    header = request.headers.get("Authorization")
-    if header is None:
-        return Credentials.given(None, None)
-    scheme, _, value = header.partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError
-        username, _, password = base64.b64decode(value, validate=True).partition(b":")
-        return Credentials.given(username.decode(), password)
-    except (ValueError, binascii.Error):
-        raise AccessRefused("send HTTP Basic credentials: user and password") from None
 
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
