@@ -42,7 +42,7 @@ from protocols.amqp10.errors import (
     answer,
 )
 from protocols.amqp10.links.detaching import Link
-from protocols.amqp10.links.incoming import IncomingLink
+from protocols.amqp10.links.from_client import IncomingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
 from protocols.amqp10.negotiated_terms import Terms
 from protocols.amqp10.settings import product_of

@@ -17,19 +17,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from queue_core.counters import Counters
 from queue_core.message.message import utc
-from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.lost_commits.commit_check import CommitCheck
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
 from queue_core.store.queue_store import QueueStore
 from queue_core.store.read.reader import Reader
 from queue_core.store.read.recovery import Recovered, recover, recover_delays
-from queue_core.store.tables.cold_statements import FENCE, transaction
 from queue_core.store.tables.definitions import Definitions, DefinitionStore, StoredQueue
-from queue_core.store.write.durability import insist_on_commits
+from queue_core.store.tables.table_transactions import FENCE, transaction
+from queue_core.store.tcp_keepalive import keep_alive
 from queue_core.store.write.fence import READ_COMMITTED, Fence
 from queue_core.store.write.rows import Forms
 from queue_core.store.write.segments import SegmentBook, SegmentLimits
+from queue_core.store.write.synchronous_commit import insist_on_commits
 from queue_core.store.write.writer import Writer
 
 if TYPE_CHECKING:

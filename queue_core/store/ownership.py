@@ -18,7 +18,6 @@ from typing import Final
 import asyncpg
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.lost_commits.commit_marks import Marks, read_extent
 from queue_core.store.lost_commits.ownership_history import (
     Past,
@@ -29,8 +28,9 @@ from queue_core.store.lost_commits.ownership_history import (
 )
 from queue_core.store.planner_settings import NO_JIT
 from queue_core.store.pooler_check import require_session
-from queue_core.store.write.durability import insist_on_commits
+from queue_core.store.tcp_keepalive import keep_alive
 from queue_core.store.write.fence import FENCE_LOCK, READ_COMMITTED, Fence
+from queue_core.store.write.synchronous_commit import insist_on_commits
 
 LOCK: Final = 0x686F7764_6168  # "howdah"
 SETTINGS: Final = {"application_name": "howdah gateway (writer)", "timezone": "UTC"}

@@ -11,8 +11,8 @@ from typing import Final
 
 import asyncpg
 
-from queue_core.store.write.durability import INSIST
 from queue_core.store.write.fence import READ_COMMITTED
+from queue_core.store.write.synchronous_commit import INSIST
 
 NO_JIT: Final = "SET jit = off"
 

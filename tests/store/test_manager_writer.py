@@ -15,10 +15,10 @@ from queue_core.errors import InvalidArgument
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
-from queue_core.store.connection_keepalive import socket_of
 from queue_core.store.operator import diagnosis, queue_operations
 from queue_core.store.operator.findings import Level
 from queue_core.store.ownership import DatabaseInUse
+from queue_core.store.tcp_keepalive import socket_of
 from queue_core.store.write import writer
 from queue_core.store.write.fence import FENCE_LOCK
 from queue_core.store.write.writer import MOST_UNITS

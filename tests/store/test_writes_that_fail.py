@@ -14,7 +14,7 @@ from queue_core.errors import InvalidArgument, StoreUnavailable
 from queue_core.outcomes import ACCEPTED, Outcome, Verdict
 from queue_core.queues.spec import QueueSpec
 from queue_core.store import log_once as complaints
-from queue_core.store.tables import cold_statements as cold
+from queue_core.store.tables import table_transactions as cold
 from queue_core.store.write import journal_generation
 from tests.support.managers import House, Told, bodies
 from tests.support.until import until

@@ -12,8 +12,8 @@ from protocols.amqp10.addressing.nodes import End, Supply
 from protocols.amqp10.engine.proton import Attach, Handle
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, nodes_of
-from protocols.amqp10.links.incoming import IncomingLink
-from protocols.amqp10.links.outgoing import OutgoingLink
+from protocols.amqp10.links.from_client import IncomingLink
+from protocols.amqp10.links.to_client import OutgoingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
 from protocols.amqp10.negotiated_terms import Terms
 from queue_core.errors import CoreError

@@ -20,8 +20,8 @@ from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store import schema
 from queue_core.store.tables.arguments import declared, stored
-from queue_core.store.tables.cold_statements import insert_rows, transaction, unnested
-from queue_core.store.tables.group_commit import Gathering
+from queue_core.store.tables.gathered_transactions import Gathering
+from queue_core.store.tables.table_transactions import insert_rows, transaction, unnested
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from sqlalchemy.types import Text
 from queue_core.message.message import utc
 from queue_core.sessions.retained import Kept, KeptTopic
 from queue_core.store.schema import retained
-from queue_core.store.tables.cold_statements import reading, transaction
+from queue_core.store.tables.table_transactions import reading, transaction
 from queue_core.store.write.rows import Forms, message_from_row
 
 PAGE_ROWS: Final = 10_000  # of the index that are read at once

@@ -20,11 +20,11 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.connection_keepalive import keep_alive
 from queue_core.store.log_once import Complaints
 from queue_core.store.operator.queue_operations import IS_SERVED
 from queue_core.store.ownership import LOCK
 from queue_core.store.retry_rules import AWAY
+from queue_core.store.tcp_keepalive import keep_alive
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from queue_core.sessions.sessions import Sessions
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import MayPublish, Wills
 from queue_core.store.schema import Timestamp, packet, queue, session, subscription
-from queue_core.store.tables.cold_statements import insert_rows, reading, transaction, unnested
-from queue_core.store.tables.group_commit import Gathering
+from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.retained import RetainedTable
+from queue_core.store.tables.table_transactions import insert_rows, reading, transaction, unnested
 from queue_core.store.tables.wills import WillTable
 from queue_core.store.write.rows import Forms
 

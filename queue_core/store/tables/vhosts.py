@@ -14,7 +14,7 @@ from queue_core.errors import InvalidArgument, NameReserved, QueueNotEmpty, Vhos
 from queue_core.queues.reserved_names import MEMORY_PREFIXES
 from queue_core.queues.spec import is_storable
 from queue_core.store.schema import queue, vhost
-from queue_core.store.tables.cold_statements import reading, transaction
+from queue_core.store.tables.table_transactions import reading, transaction
 
 LONGEST_NAME: Final = 255  # bytes: what AMQP 0.9.1 can say
 DEFAULT: Final = "/"

@@ -19,8 +19,8 @@ from queue_core.message.message import Message, utc
 from queue_core.sessions.session import ClientKey, given_id
 from queue_core.sessions.wills import Will
 from queue_core.store.schema import Timestamp, will
-from queue_core.store.tables.cold_statements import insert_rows, reading, transaction, unnested
-from queue_core.store.tables.group_commit import Gathering
+from queue_core.store.tables.gathered_transactions import Gathering
+from queue_core.store.tables.table_transactions import insert_rows, reading, transaction, unnested
 from queue_core.store.write.rows import Forms, content_values, message_from_row
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.tables.group_commit import MOST_ITEMS, Gathering
+from queue_core.store.tables.gathered_transactions import MOST_ITEMS, Gathering
 from tests.support.until import turns
 
 

@@ -1,5 +1,6 @@
-"""Group commit of cold statements: items that gather while one transaction runs go into the next,
-as in the writer. A thousand clients that come back together cost a few commits, not a thousand."""
+"""Transactions of cold tables that many callers share: items that gather while one transaction runs
+go into the next, as in the writer. A thousand clients that come back together cost a few commits,
+not a thousand."""
 
 from __future__ import annotations
 

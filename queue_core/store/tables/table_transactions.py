@@ -1,4 +1,4 @@
-"""Runs cold statements: each in a transaction of its own, through the engine, with failures raised
+"""Transactions on cold tables: each is one of its own, through the engine, with failures raised
 as the core's errors; many rows go into one statement, as arrays."""
 
 from __future__ import annotations
