@@ -49,6 +49,14 @@ class Log:
         if self.pending_bytes is not None:
             self.pending_bytes += message.size()
 
+    def expect_run(
+        self, messages: list[Message], options: tuple[object, ...]
+    ) -> list[tuple[Log, Entry]]:
+        """Makes the entries of messages without times of their own, which one unit brings."""
+        self.pending += len(messages)
+        kept = options or None
+        return [(self, Entry(message, kept)) for message in messages]
+
     def commit(self, entries: list[Entry]) -> None:
         """These are safe now, and may be handed out."""
         self.tail = entries[-1].offset + 1

@@ -10,7 +10,6 @@ from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import SavedProgress
 from queue_core.delivery.ready import FifoReady, Ready, Source
 from queue_core.delivery.ready_by_priority import PriorityReady
-from queue_core.delivery.settled_offsets import Settled
 from queue_core.message.message import Message
 from queue_core.queues.competing import CompetingQueue, cursor_spec
 from queue_core.queues.context import QueueContext
@@ -30,12 +29,10 @@ class ClassicQueue(CompetingQueue):
         context: QueueContext,
         log: Log,
         source: Source,
-        *,
-        settled: Settled | None = None,
-        lease: int = 0,
-        failures: dict[int, int] | None = None,
+        saved: SavedProgress | None = None,
     ) -> None:
-        settled = settled or Settled()
+        saved = saved or SavedProgress()
+        settled = saved.settled
 
         def ready(_: Cursor) -> Ready:
             if spec.max_priority:
@@ -53,7 +50,7 @@ class ClassicQueue(CompetingQueue):
                 cursor_spec(spec, log.queue_id),
                 ready,
                 journal=context.journal,
-                saved=SavedProgress(settled, lease, failures or {}),
+                saved=saved,
             )
 
         super().__init__(spec, context, make_cursor)
@@ -121,9 +118,7 @@ class ClassicQueue(CompetingQueue):
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends | None:
         if not self.takes_runs:
             return None
-        log, kept = self.log, options or None
-        log.pending += len(messages)
-        return [(log, Entry(message, kept)) for message in messages]
+        return self.log.expect_run(messages, options)
 
     @property
     def pending(self) -> int:

@@ -30,8 +30,8 @@ from queue_core.routing.stateful_exchanges import DeduplicationExchange
 
 if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log
+    from queue_core.delivery.cursor_spec import SavedProgress
     from queue_core.delivery.ready import Source
-    from queue_core.delivery.settled_offsets import Settled
     from queue_core.routing.exchanges import Exchange
 
 NO_STORE: Final = "x-recent-history-no-store"
@@ -123,14 +123,9 @@ class StoredHistory(StoredStateQueue):
         context: QueueContext,
         log: Log,
         source: Source,
-        *,
-        settled: Settled | None = None,
-        lease: int = 0,
-        failures: dict[int, int] | None = None,
+        saved: SavedProgress | None = None,
     ) -> None:
-        super().__init__(
-            spec, context, log, source, settled=settled, lease=lease, failures=failures
-        )
+        super().__init__(spec, context, log, source, saved)
         self.recent = self.window = RecentMessages(spec.max_length or 1, context.histories)
 
     def take(
@@ -198,14 +193,9 @@ class StoredSeen(StoredStateQueue):
         context: QueueContext,
         log: Log,
         source: Source,
-        *,
-        settled: Settled | None = None,
-        lease: int = 0,
-        failures: dict[int, int] | None = None,
+        saved: SavedProgress | None = None,
     ) -> None:
-        super().__init__(
-            spec, context, log, source, settled=settled, lease=lease, failures=failures
-        )
+        super().__init__(spec, context, log, source, saved)
         self.seen = self.window = _seen_keys(spec, context, None)
 
     def take(

@@ -104,9 +104,7 @@ class StreamQueue(Queue):
 
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends:
         """Takes all of them, as `take` does, for one unit of the writer."""
-        log, kept = self.log, options or None
-        log.pending += len(messages)
-        return [(log, Entry(message, kept)) for message in messages]
+        return self.log.expect_run(messages, options)
 
     @property
     def pending(self) -> int:

@@ -10,6 +10,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.commit.queue_log import Log
 from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor_spec import SavedProgress
 from queue_core.delivery.delayed import Delay
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.ready_by_priority import PriorityReady
@@ -172,15 +173,12 @@ class QueueStore:
             settled.mark_range(start, end)
         log.remembers_ids = spec.dedup_window is not None
         kind = stored_memory_class(spec.name) or ClassicQueue
-        queue = kind(
-            spec,
-            context,
-            log,
-            source,
-            settled=settled,
-            lease=0 if state is None else state.handed_out,
-            failures=None if found is None else found.failures.get(log.queue_id),
+        saved = SavedProgress(
+            settled,
+            0 if state is None else state.handed_out,
+            {} if found is None else found.failures.get(log.queue_id, {}),
         )
+        queue = kind(spec, context, log, source, saved)
         history = queue.cursor.history
         if found is not None:
             history.amendments.update(found.amendments.get(log.queue_id, {}))

@@ -14,6 +14,7 @@ from queue_core.access.auth import Action, Auth, Authenticator, Identity, Resour
 from queue_core.commit.queue_log import Log
 from queue_core.commit.unit import Unit
 from queue_core.delivery.consumer import Entry
+from queue_core.delivery.cursor_spec import SavedProgress
 from queue_core.errors import CoreError, VhostNotFound
 from queue_core.memory_account import Memory
 from queue_core.queues.classic import ClassicQueue
@@ -103,7 +104,7 @@ class FakeStore:
     async def create(self, context: QueueContext, spec: QueueSpec, by: str | None) -> ClassicQueue:
         self._next += 1
         log = Log(self._next, 0, is_stream=False)
-        return ClassicQueue(spec, context, log, NoSource(), lease=1 << 30)
+        return ClassicQueue(spec, context, log, NoSource(), SavedProgress(lease=1 << 30))
 
     async def delete(self, queue: Queue) -> None: ...
 
