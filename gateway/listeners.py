@@ -15,8 +15,8 @@ from gateway.acceptor import (
     bound_sockets,
     place_of,
 )
+from gateway.config.file_and_environment import ConfigError
 from gateway.config.keys import Listener
-from gateway.config.source import ConfigError
 from gateway.file_descriptors import Share
 from gateway.tls import server_context
 from gateway.tls_handshakes import TlsCounters

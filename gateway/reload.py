@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.acceptor import Acceptor
+from gateway.config.file_and_environment import ConfigError
 from gateway.config.keys import Listeners
-from gateway.config.source import ConfigError
 from gateway.listeners import context_of
 from queue_core.errors import StoreUnavailable
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ssl
 
+from gateway.config.file_and_environment import ConfigError
 from gateway.config.keys import Listeners, Tls
-from gateway.config.source import ConfigError
 
 
 def require_certificates(listeners: Listeners) -> None:

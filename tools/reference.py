@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.config.file_and_environment import shown, variable_name
+from gateway.config.key_types import Field
 from gateway.config.keys import Config
 from gateway.config.reader import KeyPath, all_keys
-from gateway.config.schema import Field
-from gateway.config.source import shown, variable_name
 from tools import interop
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"

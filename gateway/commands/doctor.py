@@ -25,8 +25,8 @@ from gateway.commands.certificate_checks import lifetimes
 from gateway.commands.command import CommandError, Commands, add_command, add_json
 from gateway.commands.database import connected
 from gateway.commands.output import print_json
+from gateway.config.file_and_environment import ConfigError
 from gateway.config.keys import Config, Listener, Listeners
-from gateway.config.source import ConfigError
 from gateway.database import DatabaseError
 from gateway.listeners import PRODUCT, cannot_listen
 from gateway.postgres.data_dir import is_held

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from gateway.config.file_and_environment import ConfigError
 from gateway.config.memory_keys import Memory
 from gateway.config.quantities import Duration, Size
 from gateway.config.reader import read_config, with_least
 from gateway.config.section import Section
-from gateway.config.source import ConfigError
 
 __all__ = ["Config", "ConfigError", "load_config", "require_safe_listeners"]
 

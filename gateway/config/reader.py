@@ -14,8 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gateway.config.schema import Field, fields_of
-from gateway.config.source import (
+from gateway.config.file_and_environment import (
     ConfigError,
     Node,
     environment_values,
@@ -24,6 +23,7 @@ from gateway.config.source import (
     shown,
     variable_name,
 )
+from gateway.config.key_types import Field, fields_of
 
 Section = TypeVar("Section", bound=msgspec.Struct)
 KeyPath = tuple[str, ...]
