@@ -27,12 +27,12 @@ from protocols.amqp10.context import Context as Amqp10Context
 from protocols.amqp10.conversion.properties import FORM as AMQP_10_FORM
 from protocols.amqp10.settings import Settings as Amqp10Settings
 from protocols.mqtt import connection as mqtt
-from protocols.mqtt import websocket
+from protocols.mqtt import websocket_transport
 from protocols.mqtt.context import Context as MqttContext
 from protocols.mqtt.conversion.properties import FORMS as MQTT_FORMS
 from protocols.mqtt.settings import Settings as MqttSettings
 from queue_core.access.browser_origins import AllowedOrigins
-from queue_core.delivery.delay_limit import DELAY_BYTES
+from queue_core.delivery.delayed_messages_limit import DELAY_BYTES
 from queue_core.manager import Manager, ManagerSettings
 from queue_core.memory_account import MemorySettings
 from queue_core.queues.exchange_history import MOST_HISTORY_BYTES
@@ -128,7 +128,7 @@ class Adapters:
         by_header = {AMQP_091: old, AMQP_10: new, AMQP_10_SASL: new}
         self.factories: dict[str, ProtocolFactory] = {
             "mqtt": factory("mqtt", mqtt.Connection, self._mqtt),
-            "mqtt_ws": factory("mqtt_ws", websocket.Connection, self._mqtt),
+            "mqtt_ws": factory("mqtt_ws", websocket_transport.Connection, self._mqtt),
             "amqp": lambda: AmqpPort(by_header, connections.undecided),
         }
 

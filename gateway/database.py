@@ -132,14 +132,14 @@ async def _make_fit(url: str, *, may_migrate: bool) -> None:
 
 
 async def _problems(url: str) -> list[Problem]:
-    from queue_core.store.operator import diagnosis, preflight
-    from queue_core.store.operator.findings import Level
+    from queue_core.store.operator import doctor_checks, preflight
+    from queue_core.store.operator.finding import Level
 
     async with reaching(url):
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
             problems = await preflight.check(connection)
-            found = [] if problems else await diagnosis.safety(connection)
+            found = [] if problems else await doctor_checks.safety(connection)
         finally:
             await connection.close()
     for each in found:

@@ -18,7 +18,7 @@ from typing import Final
 from queue_core.access.accounts import Policy, UserAuth
 from queue_core.access.auth import Action, Identity, Resource
 from queue_core.counters import Counters
-from queue_core.delivery.delay_limit import MOST_DELAYS, DelayBudget
+from queue_core.delivery.delayed_messages_limit import MOST_DELAYS, DelayBudget
 from queue_core.delivery.ready import Budget
 from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
 from queue_core.memory_account import LOOK_PAUSE_SECONDS, Memory, MemorySettings

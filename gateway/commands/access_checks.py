@@ -11,7 +11,7 @@ import asyncpg
 
 from gateway.config.keys import Auth, Config, ConfigError, is_loopback, require_safe_listeners
 from gateway.database import SCHEMA_MISSING
-from queue_core.store.operator.findings import Finding, fail, ok, warn
+from queue_core.store.operator.finding import Finding, fail, ok, warn
 
 HAS_USERS = """
 SELECT EXISTS (

@@ -9,7 +9,7 @@ import ssl
 from typing import Final
 
 from gateway.config.keys import Listeners, Tls
-from queue_core.store.operator.findings import Finding, fail, ok, warn
+from queue_core.store.operator.finding import Finding, fail, ok, warn
 
 DAY_SECONDS: Final = 86_400
 SOON_DAYS: Final = 14

@@ -1,7 +1,7 @@
 """`howdah doctor`: finds what is wrong with this configuration, database, disk and clock.
 
 Gathers findings and prints them; the questions to the database are in
-queue_core.store.operator.diagnosis.
+queue_core.store.operator.doctor_checks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.listeners import PRODUCT, cannot_listen
 from gateway.postgres.data_dir import is_held
 from gateway.postgres.errors import EmbeddedPostgresError
 from gateway.tls import server_context
-from queue_core.store.operator.findings import Finding, Level, fail, ok, warn
+from queue_core.store.operator.finding import Finding, Level, fail, ok, warn
 from queue_core.store.operator.queue_operations import Operations
 
 MIB = 1024 * 1024
@@ -66,7 +66,7 @@ def register(commands: Commands) -> None:
 
 
 async def doctor(options: argparse.Namespace, config: Config) -> int:
-    from queue_core.store.operator.diagnosis import examine
+    from queue_core.store.operator.doctor_checks import examine
 
     findings = ok(f"configuration: {options.config or 'defaults and environment'}")
     findings += disk(Path(config.data_dir)) + open_files()

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:

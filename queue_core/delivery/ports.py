@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ready import Budget
 
 if TYPE_CHECKING:

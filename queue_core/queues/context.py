@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from queue_core.counters import Counters
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ports import Journal
 from queue_core.delivery.ready import Budget
 from queue_core.queues.deduplication_by_message_id import IdBudget

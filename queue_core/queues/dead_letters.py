@@ -14,7 +14,7 @@ from queue_core.commit.unit import Unit
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.cursor import Cursor
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.errors import CoreError
 from queue_core.message.message import Death, Message
 from queue_core.queues.reserved_names import is_reserved

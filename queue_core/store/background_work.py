@@ -22,8 +22,8 @@ from queue_core.store.database import Database, instance_of
 from queue_core.store.log_once import Complaints
 from queue_core.store.lost_commits.losses import QUEUE_IDS, Loss, find_losses, note_losses, summary
 from queue_core.store.lost_commits.state_comparison import Inventory, differences, read_inventory
-from queue_core.store.operator import diagnosis
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator import doctor_checks
+from queue_core.store.operator.finding import Level
 from queue_core.store.ownership import Setback
 from queue_core.store.read.recovery import recover, require_tables
 from queue_core.store.requests.outbox import Outbox
@@ -129,7 +129,7 @@ class BackgroundWork:
     async def _on_return(self, connection: asyncpg.Connection, is_behind: bool) -> None:
         """Looks at the database of the writer's new session, which may be another server's: what
         holds at a start must hold, and all that was committed must be there. Raises Setback."""
-        for found in await diagnosis.safety(connection):
+        for found in await doctor_checks.safety(connection):
             if found.level is not Level.OK:
                 log.warning("%s. Way out: %s", found.what, found.way_out)
         await require_tables(connection)

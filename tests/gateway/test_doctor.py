@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from gateway.postgres.data_dir import DataDirLock, is_held
-from queue_core.store.operator import diagnosis
-from queue_core.store.operator.findings import Finding, Level
+from queue_core.store.operator import doctor_checks
+from queue_core.store.operator.finding import Finding, Level
 from queue_core.store.operator.migration import upgrade
 from tests import certificates
 from tests.support.gateway_process import GatewayProcess, howdah, on_stock_gateway_too
@@ -130,18 +130,18 @@ def test_listeners_that_the_gateway_refuses_to_open_fail_and_certificates_are_lo
 async def test_whoever_holds_back_vacuum_is_named(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis, "OLD_XMIN", timedelta())
+    monkeypatch.setattr(doctor_checks, "OLD_XMIN", timedelta())
     doctor = await asyncpg.connect(migrated)
     reader = await asyncpg.connect(migrated, server_settings={"application_name": "nightly export"})
     try:
         async with reader.transaction(isolation="repeatable_read"):
             await reader.fetch("SELECT * FROM howdah.queue")
-            (finding,) = await diagnosis.oldest_reader(doctor)
+            (finding,) = await doctor_checks.oldest_reader(doctor)
         assert finding.level is Level.WARN
         assert f"pid {reader.get_server_pid()} (nightly export" in finding.what
         assert "SELECT * FROM howdah.queue" in finding.what
         assert f"pg_terminate_backend({reader.get_server_pid()})" in finding.way_out
-        assert levels(await diagnosis.oldest_reader(doctor)) == {Level.OK}
+        assert levels(await doctor_checks.oldest_reader(doctor)) == {Level.OK}
     finally:
         await reader.close()
         await doctor.close()
@@ -152,13 +152,13 @@ async def test_settings_under_which_messages_are_lost_are_named(
 ) -> None:
     doctor = await asyncpg.connect(migrated)
     try:
-        assert levels(await diagnosis.safety(doctor)) == {Level.OK}
+        assert levels(await doctor_checks.safety(doctor)) == {Level.OK}
         await doctor.execute("SET synchronous_commit = off")
-        (finding,) = await diagnosis.safety(doctor)  # the preflight tells of it
+        (finding,) = await doctor_checks.safety(doctor)  # the preflight tells of it
         assert finding.what == "fsync, full_page_writes and autovacuum are on"
         off = "SELECT name, 'off' AS setting FROM pg_settings WHERE name IN ('fsync', 'autovacuum')"
-        monkeypatch.setattr(diagnosis, "_SETTINGS", off)
-        loses, grows = await diagnosis.safety(doctor)
+        monkeypatch.setattr(doctor_checks, "_SETTINGS", off)
+        loses, grows = await doctor_checks.safety(doctor)
         assert (loses.level, grows.level) == (Level.FAIL, Level.WARN)
         assert "fsync is off" in loses.what
         assert "ALTER SYSTEM SET autovacuum = on" in grows.way_out
@@ -171,10 +171,10 @@ async def test_a_clock_that_is_wrong_is_named(
 ) -> None:
     doctor = await asyncpg.connect(migrated)
     try:
-        assert levels(await diagnosis.clock(doctor)) == {Level.OK}
+        assert levels(await doctor_checks.clock(doctor)) == {Level.OK}
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 60)
-        (finding,) = await diagnosis.clock(doctor)
+        (finding,) = await doctor_checks.clock(doctor)
         assert finding.level is Level.WARN
         assert "60.0 s behind" in finding.what
     finally:
@@ -186,7 +186,7 @@ async def test_work_that_nobody_does_is_named(migrated: str) -> None:
     try:
         await doctor.execute("SELECT howdah.publish('orders', 'x'::text, mandatory => false)")
         await doctor.execute("UPDATE howdah.outbox SET inserted_at = now() - interval '1 hour'")
-        (finding,) = await diagnosis.waiting_work(doctor)
+        (finding,) = await doctor_checks.waiting_work(doctor)
         assert finding.level is Level.WARN
         assert finding.what == "1 messages in the outbox wait, the oldest for 60 min"
     finally:
@@ -198,12 +198,12 @@ async def test_a_segment_that_cannot_be_dropped_names_its_readers(
 ) -> None:
     doctor = await asyncpg.connect(migrated)
     try:
-        assert levels(await diagnosis.segments(doctor)) == {Level.OK}
+        assert levels(await doctor_checks.segments(doctor)) == {Level.OK}
         segment = await doctor.fetchval("SELECT howdah.create_segment()")
         await doctor.execute("SELECT howdah.seal_segment($1, 0, 0, now())", segment)
         await doctor.execute("SELECT howdah.retire_segment($1)", segment)
         await doctor.execute("UPDATE howdah.segment SET retired_at = now() - interval '3 hours'")
-        (finding,) = await diagnosis.segments(doctor)
+        (finding,) = await doctor_checks.segments(doctor)
         assert finding.level is Level.WARN
         assert "1 segments cannot be dropped, the oldest since 3 h" in finding.what
     finally:
@@ -215,18 +215,18 @@ async def test_a_prepared_transaction_and_a_dead_slot_are_named(
 ) -> None:
     doctor = await asyncpg.connect(migrated)
     try:
-        assert levels(await diagnosis.leftovers(doctor)) == {Level.OK}
+        assert levels(await doctor_checks.leftovers(doctor)) == {Level.OK}
         monkeypatch.setattr(
-            diagnosis,
+            doctor_checks,
             "_SLOTS",
             "SELECT 'backup'::name AS slot_name, 'lost' AS wal_status, 1048576::bigint AS bytes",
         )
         monkeypatch.setattr(
-            diagnosis,
+            doctor_checks,
             "_PREPARED",
             "SELECT 'tx1' AS gid, 'app'::name AS owner, interval '5 hours' AS age",
         )
-        slot, prepared = await diagnosis.leftovers(doctor)
+        slot, prepared = await doctor_checks.leftovers(doctor)
         assert "slot backup is not in use (lost) and keeps 1 MiB" in slot.what
         assert "ROLLBACK PREPARED 'tx1'" in prepared.way_out
     finally:

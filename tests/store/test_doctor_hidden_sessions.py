@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from queue_core.store.operator import diagnosis
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator import doctor_checks
+from queue_core.store.operator.finding import Level
 from queue_core.store.operator.queue_operations import connect
 from tests.support.logins import a_login
 from tests.support.seed import make_segment
@@ -41,8 +41,8 @@ async def reader(db: asyncpg.Connection, migrated_url: str) -> AsyncIterator[asy
 async def test_that_nobody_holds_back_vacuum_is_not_said_by_one_who_cannot_see_it(
     plain: asyncpg.Connection, reader: asyncpg.Connection
 ) -> None:
-    assert await diagnosis.oldest_reader(plain) == []
-    (finding,) = await diagnosis.sight(plain)
+    assert await doctor_checks.oldest_reader(plain) == []
+    (finding,) = await doctor_checks.sight(plain)
     login = await plain.fetchval("SELECT current_user")
     assert finding.level is Level.WARN
     assert "cannot be told" in finding.what
@@ -54,9 +54,9 @@ async def test_the_grant_that_is_named_shows_everything(
 ) -> None:
     login = await plain.fetchval("SELECT current_user")
     await db.execute(f"GRANT pg_read_all_stats TO {login}")
-    (finding,) = await diagnosis.sight(plain)
+    (finding,) = await doctor_checks.sight(plain)
     assert finding.level is Level.OK
-    (finding,) = await diagnosis.oldest_reader(plain)
+    (finding,) = await doctor_checks.oldest_reader(plain)
     assert f"pid {reader.get_server_pid()}" in finding.what
 
 
@@ -65,7 +65,7 @@ async def test_who_keeps_a_segment_is_named_though_it_is_hidden_since_when(
 ) -> None:
     await db.execute("UPDATE howdah.segment SET sealed_at = now() - interval '3 hours'")
     await db.execute("UPDATE howdah.segment SET retired_at = now() - interval '2 hours'")
-    (finding,) = await diagnosis.segments(plain)
+    (finding,) = await doctor_checks.segments(plain)
     assert f"pid {reader.get_server_pid()}" in finding.way_out
     assert "hidden" in finding.way_out
     assert "start the gateway" not in finding.way_out
@@ -75,8 +75,8 @@ async def test_hidden_sessions_count_as_connections(
     plain: asyncpg.Connection, reader: asyncpg.Connection
 ) -> None:
     await reader.fetch("SELECT pg_stat_clear_snapshot()")
-    (theirs,) = await diagnosis.size(reader)
-    (finding,) = await diagnosis.size(plain)
+    (theirs,) = await doctor_checks.size(reader)
+    (finding,) = await doctor_checks.size(plain)
     assert finding.what.rpartition(";")[2] == theirs.what.rpartition(";")[2]
 
 
@@ -85,7 +85,7 @@ async def test_the_doctor_says_where_plans_are_compiled(plain: asyncpg.Connectio
     assert await plain.fetchval("SHOW jit") == "off"
     is_available = await plain.fetchval("SELECT pg_jit_available()")
     default = await plain.fetchval("SELECT reset_val FROM pg_settings WHERE name = 'jit'")
-    (finding,) = await diagnosis.compiling(plain)
+    (finding,) = await doctor_checks.compiling(plain)
     is_on = is_available and default == "on"
     assert finding.level is (Level.WARN if is_on else Level.OK)
 
@@ -97,15 +97,19 @@ async def test_the_doctor_names_logins_that_may_connect_and_have_no_role_of_ours
     database = await db.fetchval("SELECT current_database()")
     async with a_login(db, migrated_url) as stranger, a_login(db, migrated_url, *_OURS) as ours:
         names = [urlsplit(url).username for url in (stranger, ours)]
-        found = await db.fetch(diagnosis._STRANGERS.replace("LIMIT 4", ""), list(diagnosis.ROLES))
+        found = await db.fetch(
+            doctor_checks._STRANGERS.replace("LIMIT 4", ""), list(doctor_checks.ROLES)
+        )
         assert [name in {row["login"] for row in found} for name in names] == [True, False]
-        (finding,) = await diagnosis.strangers(db)
+        (finding,) = await doctor_checks.strangers(db)
         assert finding.level is Level.WARN
         assert "advisory lock that commits wait for" in finding.what
-        await db.execute(f"GRANT CONNECT ON DATABASE {database} TO {', '.join(diagnosis.ROLES)}")
+        await db.execute(
+            f"GRANT CONNECT ON DATABASE {database} TO {', '.join(doctor_checks.ROLES)}"
+        )
         await db.execute(f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
         try:
-            (finding,) = await diagnosis.strangers(db)
+            (finding,) = await doctor_checks.strangers(db)
             assert finding.level is Level.OK
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await asyncpg.connect(stranger)

@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from queue_core.errors import StoreUnavailable
-from queue_core.store.operator import diagnosis, preflight
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator import doctor_checks, preflight
+from queue_core.store.operator.finding import Level
 from queue_core.store.read.recovery import TornTables
 from tests.support.managers import House, bodies
 
@@ -20,7 +20,9 @@ NEWEST = """
 
 
 async def failing(db: asyncpg.Connection) -> str:
-    return "\n".join(each.what for each in await diagnosis.examine(db) if each.level is Level.FAIL)
+    return "\n".join(
+        each.what for each in await doctor_checks.examine(db) if each.level is Level.FAIL
+    )
 
 
 async def test_a_dropped_partition_is_named_and_numbers_go_on_behind_it(

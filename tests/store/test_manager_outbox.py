@@ -12,7 +12,7 @@ import pytest
 
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED
-from queue_core.store.operator import diagnosis
+from queue_core.store.operator import doctor_checks
 from tests.support.managers import BRISK, House, bodies, drained
 from tests.support.sql_requests import publish
 from tests.support.until import PATIENCE_SECONDS, until
@@ -185,7 +185,7 @@ async def test_the_doctor_tells_what_waits_for_room(house: House, db: asyncpg.Co
         return await waiting(db, "q") == 2
 
     await until(both_wait)
-    found = [str(finding) for finding in await diagnosis.waiting_work(db)]
+    found = [str(finding) for finding in await doctor_checks.waiting_work(db)]
     assert any("2 messages that SQL published wait for room in queue 'q'" in each for each in found)
 
 

@@ -15,8 +15,8 @@ from queue_core.errors import InvalidArgument
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
-from queue_core.store.operator import diagnosis, queue_operations
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator import doctor_checks, queue_operations
+from queue_core.store.operator.finding import Level
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.tcp_keepalive import socket_of
 from queue_core.store.write import writer
@@ -403,11 +403,11 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
         return house.manager.is_ready
 
     monkeypatch.setattr(writer, "SLOW_SECONDS", 0.01)
-    monkeypatch.setattr(diagnosis, "LONG_WAIT", timedelta())
+    monkeypatch.setattr(doctor_checks, "LONG_WAIT", timedelta())
     await house.queue()
     await house.store("q", b"first")
     doctor = await queue_operations.connect(house.url, "doctor")
-    found = await diagnosis.in_the_way(doctor)
+    found = await doctor_checks.in_the_way(doctor)
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with db.transaction():
             await db.execute(lock)
@@ -416,7 +416,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
 
             async def is_seen() -> bool:
                 nonlocal found
-                found = await diagnosis.in_the_way(doctor)
+                found = await doctor_checks.in_the_way(doctor)
                 return found[0].level is not Level.OK
 
             await until(is_seen)
@@ -427,7 +427,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
         await house.flushed()
     assert is_ready()
     assert "a commit waits" in caplog.text
-    assert {finding.level for finding in await diagnosis.in_the_way(doctor)} == {Level.OK}
+    assert {finding.level for finding in await doctor_checks.in_the_way(doctor)} == {Level.OK}
     await doctor.close()
     assert len(await house.drain()) == 2
 

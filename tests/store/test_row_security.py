@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from queue_core.store.operator import diagnosis, preflight
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator import doctor_checks, preflight
+from queue_core.store.operator.finding import Level
 from tests.support.logins import a_login, logged_in
 from tests.support.managers import House, bodies
 from tests.support.seed import append, make_queue, make_segment
@@ -105,11 +105,11 @@ async def test_policies_forced_upon_the_owner_are_refused(
 async def test_the_doctor_warns_of_policies_that_the_views_go_around(
     two_queues: asyncpg.Connection,
 ) -> None:
-    (finding,) = await diagnosis.row_security(two_queues)
+    (finding,) = await doctor_checks.row_security(two_queues)
     assert finding.level is Level.WARN
     assert "howdah.message" in finding.what
     await two_queues.execute("ALTER TABLE howdah.message DISABLE ROW LEVEL SECURITY")
-    (finding,) = await diagnosis.row_security(two_queues)
+    (finding,) = await doctor_checks.row_security(two_queues)
     assert finding.level is Level.OK
 
 

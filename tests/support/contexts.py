@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from queue_core.counters import Counters
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ready import Budget
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters

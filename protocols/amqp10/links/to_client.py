@@ -19,7 +19,7 @@ from protocols.amqp10.errors import (
     RESOURCE_DELETED,
     Amqp10Error,
 )
-from protocols.amqp10.links.modified_outcome import Annotating, amendment_of
+from protocols.amqp10.links.modified_annotations import Annotating, amendment_of
 from protocols.amqp10.links.sending_link import SendingLink
 from protocols.amqp10.wire.delivery_sections import header_of, whole
 from protocols.amqp10.wire.types import Described, encode

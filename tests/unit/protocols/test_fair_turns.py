@@ -23,8 +23,8 @@ from protocols.graceful_close import Farewell
 from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings
-from protocols.mqtt.websocket import MOST_EARLY_FRAMES
-from protocols.mqtt.websocket import Connection as WebSocketConnection
+from protocols.mqtt.websocket_transport import MOST_EARLY_FRAMES
+from protocols.mqtt.websocket_transport import Connection as WebSocketConnection
 from protocols.mqtt.wire.encoder import encode
 from protocols.mqtt.wire.packets import PubAck, Publish, Version
 from protocols.mqtt.wire.websocket_codec import MOST_FRAMES, Opcode, masked

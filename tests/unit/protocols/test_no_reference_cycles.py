@@ -32,7 +32,7 @@ from protocols.amqp10.wire.types import Symbol, UInt
 from protocols.mqtt.connection import Connection as MqttConnection
 from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings as MqttSettings
-from protocols.mqtt.websocket import Connection as WebSocketConnection
+from protocols.mqtt.websocket_transport import Connection as WebSocketConnection
 from tests.support.amqp091_conversation import GREETING, anns_gateway, published
 from tests.support.amqp10_wire import BEGIN, CLOSE, FLOW, OPEN, attach, frame, transfer
 from tests.support.fake_services import FakeServices

@@ -9,7 +9,7 @@ from queue_core.counters import Counters
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.cursor_spec import CursorSpec
-from queue_core.delivery.delay_limit import DelayBudget
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ready import Budget, FifoReady, Ready
 from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.errors import CoreError

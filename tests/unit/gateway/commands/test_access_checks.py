@@ -6,7 +6,7 @@ import pytest
 
 from gateway.commands.access_checks import in_the_clear, strangers, unguarded
 from gateway.config.keys import Auth, Config, Listener, Listeners
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator.finding import Level
 
 
 @pytest.mark.parametrize(

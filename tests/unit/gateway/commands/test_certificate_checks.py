@@ -8,7 +8,7 @@ import pytest
 
 from gateway.commands.certificate_checks import DAY_SECONDS, end_of, lifetimes
 from gateway.config.keys import Config, Listener, Listeners, Tls
-from queue_core.store.operator.findings import Level
+from queue_core.store.operator.finding import Level
 from tests import certificates
 
 TLS = Tls(cert=certificates.SERVER, key=certificates.SERVER_KEY)

@@ -12,7 +12,7 @@ import pytest
 from protocols.mqtt.connection import Connection
 from protocols.mqtt.context import Context
 from protocols.mqtt.settings import Settings
-from protocols.mqtt.websocket import Connection as WebSocketConnection
+from protocols.mqtt.websocket_transport import Connection as WebSocketConnection
 from protocols.mqtt.wire.websocket_codec import Opcode, masked
 from protocols.read_gate import BUSY
 from queue_core.memory_account import Memory

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from queue_core.delivery.delay_limit import DelayBudget
 from queue_core.delivery.delayed import DueTimes
+from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.errors import QueueFull, QueueNotFound
 from queue_core.message.message import Message
 from queue_core.outcomes import Outcome, Published, Verdict
@@ -114,7 +114,7 @@ def test_times_of_a_stream_count_until_they_are_due_dropped_or_gone() -> None:
 async def test_the_log_says_it_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     await bounded(world, 0)
-    with caplog.at_level(logging.WARNING, "queue_core.delivery.delay_limit"):
+    with caplog.at_level(logging.WARNING, "queue_core.delivery.delayed_messages_limit"):
         for seconds in (0, 1, 60):
             world.now += seconds
             world.vhost.publish(message(world.now + 600))

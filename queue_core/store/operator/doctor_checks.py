@@ -16,7 +16,7 @@ import asyncpg
 
 from queue_core.store.lost_commits.losses import UNPROVEN
 from queue_core.store.operator import preflight
-from queue_core.store.operator.findings import Finding, Level, fail, ok, warn
+from queue_core.store.operator.finding import Finding, Level, fail, ok, warn
 from queue_core.store.operator.queue_operations import IS_SERVED
 from queue_core.store.operator.row_security import listed, read_policies
 from queue_core.store.ownership import LOCK
