@@ -31,7 +31,7 @@ from queue_core.access.login import Answer, Challenge, Proven
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.mechanisms import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
 from queue_core.access.passwords import PasswordChecker, nobodys_hash
-from queue_core.access.permission_patterns import compiled, matches
+from queue_core.access.permission_patterns import matches, pattern_for
 from queue_core.access.scram import ClientFirst, ScramServer, Verifier
 from queue_core.errors import AccessRefused
 from queue_core.message.memo import Memo
@@ -42,8 +42,6 @@ DEFAULT_VHOST: Final = "/"
 DEFAULT_EXCHANGE: Final = "amq.default"  # how rules call the exchange without a name
 WRONG: Final = "wrong user name or password"
 MAX_PATTERNS: Final = 10_000  # compiled, with the names that stand in them
-LONGEST_NAMES: Final = 4096  # characters that stand in one pattern: to compile them takes time
-NOTHING: Final = re.compile(r"(?!)")
 EVERY_KEY: Final = frozenset((".*", "^.*", "^.*$", ".*$"))  # rules that plainly keep nobody out
 
 
@@ -185,29 +183,10 @@ class Accounts:
         key = (text, *names)
         pattern = self._patterns.get(key)
         if pattern is None:
-            pattern = _compiled(_filled(text, names))
+            pattern = pattern_for(text, names)
             if sum(map(len, names)) <= MAX_KEPT_NAME_CHARACTERS:
                 self._patterns.keep(key, pattern)
         return pattern
-
-
-def _filled(text: str, names: tuple[str, ...]) -> str:
-    """Puts the names, as plain letters, in the places that a rule has for them. A name that the
-    client does not have, or that is too long, is found nowhere: left out, it would be everywhere.
-    """
-    left = LONGEST_NAMES
-    for place, name in zip(("{username}", "{vhost}", "{client_id}"), names, strict=False):
-        left -= len(name) * text.count(place)
-        letters = re.escape(name) if name and left >= 0 else NOTHING.pattern
-        text = text.replace(place, letters)
-    return text
-
-
-def _compiled(text: str) -> re.Pattern[str]:
-    try:
-        return compiled(text or r"\A\Z")  # an empty expression permits nothing, as '^$' does
-    except re.error:
-        return NOTHING
 
 
 class AnonymousLogin:

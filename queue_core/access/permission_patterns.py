@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 MOST_SECONDS: Final = 0.02  # of running time for one match; an honest one takes microseconds
 MATCH_TRIES: Final = 2  # others' threads run in the same time, too
 SHOWN_PATTERN_CHARACTERS: Final = 200  # of a pattern in the log
+MAX_NAMES_CHARACTERS: Final = 4096  # that stand in one pattern: to compile them takes time
+PLACES: Final = ("{username}", "{vhost}", "{client_id}")  # that a rule may have for names
+NOTHING: Final = re.compile(r"(?!)")  # found nowhere
 
 
 _LEADING: Final = re.compile(r"(?:\.\*)+(?![*+?{])(?=.)", re.S)
@@ -28,6 +31,27 @@ def compiled(text: str) -> re.Pattern[str]:
     """Raises re.error. What is looked for anywhere need not begin with `.*`, which makes the time
     grow with the square of the name."""
     return re.compile(_LEADING.sub("", text, count=1) if text.startswith(".*") else text)
+
+
+def pattern_for(rule: str, names: tuple[str, ...]) -> re.Pattern[str]:
+    """Compiles a rule with the client's names in its places. A rule that cannot be compiled
+    matches nothing, and so does an empty one, as '^$' does."""
+    try:
+        return compiled(_filled(rule, names) or r"\A\Z")
+    except re.error:
+        return NOTHING
+
+
+def _filled(rule: str, names: tuple[str, ...]) -> str:
+    """Puts the names, as plain letters, in the places that a rule has for them. A name that the
+    client does not have, or that is too long, is found nowhere: left out, it would be everywhere.
+    """
+    left = MAX_NAMES_CHARACTERS
+    for place, name in zip(PLACES, names, strict=False):
+        left -= len(name) * rule.count(place)
+        letters = re.escape(name) if name and left >= 0 else NOTHING.pattern
+        rule = rule.replace(place, letters)
+    return rule
 
 
 class _TooLong(Exception):

@@ -8,7 +8,6 @@ import pytest
 
 from queue_core.access.accounts import (
     EVERYTHING,
-    LONGEST_NAMES,
     Permission,
     Roll,
     TopicPermission,
@@ -24,6 +23,7 @@ from queue_core.access.auth import (
 )
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.passwords import hash_password
+from queue_core.access.permission_patterns import MAX_NAMES_CHARACTERS
 from queue_core.errors import AccessRefused
 from queue_core.message.message import CANONICAL, Properties, _decode_canonical
 from tests.support.user_auth import HERE, FakePolicy, auth_of, login
@@ -99,7 +99,7 @@ async def test_names_that_stand_in_a_rule_are_short_enough_to_be_compiled() -> N
     auth, _ = await auth_of()
     for rule in ("^{client_id}", "^{client_id}" * 100):
         pattern = auth.accounts.pattern(rule, "ada", "/", LONG[: 2 * MAX_KEPT_NAME_CHARACTERS])
-        assert len(pattern.pattern) < 2 * LONGEST_NAMES
+        assert len(pattern.pattern) < 2 * MAX_NAMES_CHARACTERS
 
 
 def test_properties_of_a_message_from_sql_are_kept_while_they_are_short() -> None:
