@@ -39,7 +39,8 @@ from protocols.amqp10.links.attaching import attach
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.detaching import Link, Releasing
 from protocols.amqp10.links.from_client import IncomingLink
-from protocols.amqp10.links.to_client import OutgoingLink, verdict_of
+from protocols.amqp10.links.outcomes import verdict_of
+from protocols.amqp10.links.to_client import OutgoingLink
 from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, Coordinator, CoordinatorLink
 from protocols.amqp10.negotiated_terms import Terms
 from protocols.carrier import GONE, Carrier

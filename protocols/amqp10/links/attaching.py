@@ -24,7 +24,8 @@ from protocols.amqp10.errors import INVALID_FIELD, NOT_IMPLEMENTED, Amqp10Error
 from protocols.amqp10.links.browsing import BrowsingLink
 from protocols.amqp10.links.dynamic_nodes import Lifetime, answered, asked_lifetime, nodes_of
 from protocols.amqp10.links.from_client import IncomingLink
-from protocols.amqp10.links.to_client import NO_SINK, OutgoingLink, outcome_of
+from protocols.amqp10.links.outcomes import outcome_of
+from protocols.amqp10.links.to_client import NO_SINK, OutgoingLink
 from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, CoordinatorLink
 from queue_core.access.auth import Action
 from queue_core.delivery.consumer import ConsumerSpec

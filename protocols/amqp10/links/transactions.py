@@ -19,7 +19,7 @@ from protocols.amqp10.errors import (
     UNKNOWN_TRANSACTION,
     Amqp10Error,
 )
-from protocols.amqp10.links.to_client import outcome_of
+from protocols.amqp10.links.outcomes import outcome_of
 from protocols.amqp10.negotiated_terms import Terms
 from protocols.amqp10.wire.sections import (
     VALUE,
