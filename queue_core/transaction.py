@@ -234,7 +234,8 @@ def _leaving(settlements: Settlements) -> dict[Delivery, Outcome]:
 
 
 class _Ending(Waiter):
-    """What a commit, or its refusal, makes true at once, whether or not somebody still waits."""
+    """The end of a transaction: everything that a commit, or its refusal, makes true at once,
+    whether or not somebody waits for it."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Backpressure:
         self._unsent = 0  # bytes on their way to the consumers' peers at the last look
 
     def is_full(self) -> bool:
-        """Whether whoever publishes now should wait afterwards."""
+        """Tells whether whoever publishes now should wait afterwards."""
         queue, spec = self._queue, self._queue.spec
         if not queue.cursor.consumers or queue.is_deleted:
             return False
@@ -50,7 +50,8 @@ class Backpressure:
         return queue.is_memory_full()
 
     def _has_room(self) -> bool:
-        """Half of it is free: publishers that wait are let go together, not one by one."""
+        """Tells whether half of the queue is free: publishers that wait are let go together, not
+        one by one."""
         queue, spec = self._queue, self._queue.spec
         if not queue.cursor.consumers or queue.is_deleted:
             return True
@@ -80,7 +81,7 @@ class Backpressure:
                     self.release()
 
     def on_taken(self) -> None:
-        """The consumers took something, or went away."""
+        """Looks whether publishers may go on, after the consumers took something or went away."""
         if not self._waiters:
             return
         self._moved_at = self._queue.context.clock()

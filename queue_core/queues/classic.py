@@ -19,7 +19,7 @@ from queue_core.queues.spec import Overflow, QueueSpec
 
 
 class ClassicQueue(CompetingQueue):
-    """A log in PostgreSQL with one cursor."""
+    """A queue whose messages are a log in PostgreSQL, read by one cursor."""
 
     is_stored = True
 

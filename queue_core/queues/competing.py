@@ -38,7 +38,7 @@ def cursor_spec(spec: QueueSpec, queue_id: int = 0) -> CursorSpec:
 
 
 class CompetingQueue(Queue):
-    """Each message to one consumer. Implements the cursor's `Policy`."""
+    """A queue that gives each message to one consumer. Implements the cursor's `Policy`."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class CompetingQueue(Queue):
         return Entry(message, options or None, expires_at, message.not_before)
 
     def on_arrival(self, entries: list[Entry]) -> None:
-        """After a commit, when consumers had their share: limits for the rest."""
+        """Enforces limits after a commit, once consumers have had their share."""
         self.enforce_limits()
 
     def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
@@ -170,11 +170,11 @@ class CompetingQueue(Queue):
         )
 
     def is_memory_full(self) -> bool:
-        """Whether all queues in memory together have no room for more in this one."""
+        """Tells whether all queues in memory together have no room for more in this one."""
         return False
 
     def enforce_limits(self) -> None:
-        """Drop-head: the oldest goes, until the rest fits."""
+        """Drops the oldest messages of a drop-head queue until the rest fits its limits."""
         spec, ready = self.spec, self.cursor.ready
         if spec.max_length is None and spec.max_bytes is None:
             return
@@ -193,7 +193,8 @@ class CompetingQueue(Queue):
                 self._watch_expiry()
 
     def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
-        """An entry leaves the queue without having been consumed."""
+        """Takes an entry out of the queue that nobody has consumed: it becomes a dead letter, or is
+        dropped."""
         self.context.dead_letters.move(self, cursor, entry, reason)
 
     # --- the cursor's policy
@@ -224,12 +225,13 @@ class CompetingQueue(Queue):
         scheduler().later(cursor.pump)
 
     def on_more(self) -> None:
-        """Entries were read back."""
+        """Hands out entries that were read back, and drops those that are too many."""
         self.cursor.pump()
         self.enforce_limits()
 
     def _watch_expiry(self) -> None:
-        """As RabbitMQ does, a message expires when it reaches the head of its queue."""
+        """Plans a look at the head when its time to live is over. As in RabbitMQ, a message expires
+        when it reaches the head of its queue."""
         head = self.cursor.ready.head()
         if head is None:
             return  # nothing ready, or it is being read back: `on_more` or an arrival comes
@@ -243,7 +245,7 @@ class CompetingQueue(Queue):
         self._expiry = self.context.agenda.at(when, self._expire)
 
     def expect_expiry(self, when: float) -> None:
-        """The head, which is not in memory, expires then."""
+        """Plans a look at a head that is not in memory, at the time when it expires."""
         if self._expiry is None:
             self._expiry = self.context.agenda.at(when, self._expire)
 

@@ -100,7 +100,7 @@ class Window(Repetitions):
         self._is_cut = False  # ids were forgotten before their time, and the log says so
 
     def restore(self, seen: dict[str, float]) -> None:
-        """What was seen before a restart."""
+        """Restores an id that was seen before a restart."""
         self.clear()
         self.seen = dict(seen)
         self._budget.used += len(seen)
@@ -129,8 +129,9 @@ class Window(Repetitions):
             self._coming.discard(id_of(entry.message) or "")
 
     def stored(self) -> Iterator[tuple[str, float]]:
-        """Ids of messages that are committed, and when they came: what may be written down apart
-        from them. After a crash, one that never was stored must not be taken for a repetition."""
+        """Lists the ids of messages that are committed, and when they came. Only these may be
+        written down apart from their messages: after a crash, a message that never was stored must
+        not be taken for a repetition."""
         return (each for each in self.seen.items() if each[0] not in self._coming)
 
     def holds(self, message: Message) -> bool:
@@ -158,7 +159,8 @@ class Window(Repetitions):
             self._is_cut = False
 
     def _cut(self) -> None:
-        """The newest one always stays: it tells an immediate repetition."""
+        """Forgets the oldest ids until the budget holds. The newest one always stays: it tells an
+        immediate repetition."""
         budget, seen = self._budget, self.seen
         while budget.is_overdrawn and len(seen) > 1:
             del seen[next(iter(seen))]

@@ -22,7 +22,7 @@ RUSH: Final = 100
 
 
 class EphemeralQueue(CompetingQueue):
-    """In the memory of this process, and gone with it."""
+    """A queue in the memory of this process, gone with it."""
 
     is_ephemeral = True
 
@@ -127,7 +127,8 @@ class EphemeralQueue(CompetingQueue):
         )
 
     def is_memory_full(self) -> bool:
-        """Together with the others, and this one is not among the least of them."""
+        """Tells whether all queues in memory together are full, and this one is not among the
+        smallest of them."""
         return self.memory() > ALWAYS and self.context.memory.is_full()
 
     def memory(self) -> int:
@@ -172,7 +173,7 @@ class EphemeralQueue(CompetingQueue):
         self.cursor.pump()
 
     def _drop_oldest(self) -> None:
-        """So that it holds no more than before."""
+        """Drops the oldest messages, so that the queue holds no more than before."""
         oldest = self.cursor.ready.take()
         if oldest is not None:
             self.lose(self.cursor, oldest, "maxlen")

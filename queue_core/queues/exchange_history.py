@@ -29,7 +29,7 @@ class HistoryBudget:
 
     @property
     def share(self) -> int:
-        """The bytes that one history may hold."""
+        """Gives the bytes that one history may hold."""
         return min(MOST_OF_ONE_BYTES, self.limit // max(1, len(self._members)))
 
     def join(self, member: RecentMessages) -> None:

@@ -1,4 +1,4 @@
-"""What queues in memory may hold together.
+"""The bound on what all queues in memory hold together.
 
 Each has limits of its own, but there may be many. What they hold is counted anew at most once a
 second, and only when what came in since might have filled it; until then the count is what was
@@ -23,7 +23,7 @@ PAUSE: Final = 1.0  # seconds between two counts
 
 class Held(Protocol):
     def memory(self) -> int:
-        """Bytes that its messages take, ready or waiting for their time."""
+        """Gives the bytes that the queue's messages take, ready or waiting for their time."""
 
 
 class EphemeralMemory:
@@ -44,7 +44,7 @@ class EphemeralMemory:
         self._is_told = False
 
     def keep(self, size: int, count: int = 1) -> None:
-        """So much more is in one of them."""
+        """Counts bytes that came into one of the queues."""
         self._used += size + count * ENTRY_OVERHEAD_BYTES
 
     def is_full(self) -> bool:
@@ -54,9 +54,9 @@ class EphemeralMemory:
         return self._used >= self.limit
 
     def used(self, *, exactly: bool = False) -> int:
-        """Bytes that all of them hold; at most so much, where it need not be exact. They are
-        counted when enough came in since the last time to make a difference. Never more than the
-        limit: a message in many queues counts in each of them, and is there once."""
+        """Gives the bytes that all queues hold; at most so much, where it need not be exact. They
+        are counted when enough came in since the last time to make a difference. Never more than
+        the limit: a message in many queues counts in each of them, and is there once."""
         if exactly or self._used - self._counted > self.limit // 8:
             self._count()
         return min(self._used, self.limit)

@@ -19,11 +19,11 @@ SERVER_NAMED_PREFIX: Final = "amq."  # clients use queues named so, and never ch
 
 
 def is_reserved(queue_name: str) -> bool:
-    """Whether a queue of that name is the gateway's own, and not for clients to declare."""
+    """Tells whether a queue of that name is the gateway's own, and not for clients to declare."""
     return queue_name.startswith(RESERVED_PREFIXES)
 
 
 def is_own(queue_name: str) -> bool:
-    """Whether a queue of that name serves one session or subscription, and no client by its
+    """Tells whether a queue of that name serves one session or subscription, and no client by its
     name."""
     return queue_name.startswith(OWN_PREFIXES)

@@ -1,4 +1,4 @@
-"""What a queue is declared as: its kind, its limits and its policies, read from its arguments.
+"""The declaration of a queue: its kind, its limits and its policies, read from its arguments.
 
 An argument of the wrong type or value, or of another kind of queue, is refused here, by name. One
 that has no meaning here, known or not, is kept with the rest: `inert` names it for whoever has to
@@ -112,18 +112,18 @@ class QueueSpec:
 
     @property
     def inert(self) -> tuple[str, ...]:
-        """Arguments that were declared and have no effect here."""
+        """Lists the arguments that were declared and have no effect here."""
         return tuple(
             name for name in self.arguments if name not in RULES and name != "x-queue-type"
         )
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Those of them that nobody knows what they are to do."""
+        """Lists the arguments without effect that no broker is known to give a meaning."""
         return tuple(name for name in self.inert if name not in INERT)
 
     def require_effect(self) -> None:
-        """For whoever wants no argument that does nothing."""
+        """Refuses a declaration with an argument that has no effect, where strict is set."""
         if self.inert:
             known = ", ".join(sorted((*RULES, "x-queue-type")))
             raise UnsupportedArgument(
@@ -218,7 +218,7 @@ def _whole(least: int, most: int | None = None) -> Callable[[str, str, object], 
 
 
 def _limit(name: str, argument: str, value: object) -> object:
-    """How often a delivery may fail; -1 is for ever, as newer versions of RabbitMQ have it."""
+    """Reads how often a delivery may fail; -1 is for ever, as in newer versions of RabbitMQ."""
     return None if value == -1 else _whole(0)(name, argument, value)
 
 
@@ -242,8 +242,8 @@ def _text(name: str, argument: str, value: object) -> object:
 
 
 def require_short_name(name: str) -> None:
-    """Of a queue that is to be stored. Names that clients choose have 255 bytes in most protocols;
-    one that is put together from a session's, or a link's, may be longer."""
+    """Refuses a name that is too long for a stored queue. Names that clients choose have 255 bytes
+    in most protocols; a name that is put together from a session's, or a link's, may be longer."""
     if len(name.encode()) > MOST_NAME_BYTES:
         raise InvalidArgument(
             f"queue '{name[:60]}...': its name has {len(name.encode())} bytes, and may have "
@@ -252,7 +252,7 @@ def require_short_name(name: str) -> None:
 
 
 def is_storable(text: str) -> bool:
-    """Whether PostgreSQL can hold it as text."""
+    """Tells whether PostgreSQL can hold a text."""
     return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
 
 

@@ -44,16 +44,18 @@ LATEST: Final = 253_402_300_000.0  # and nothing will be after the year 9999
 
 
 class StreamSource(Source, Protocol):
-    """As every source, and finds a place by time."""
+    """A source of messages that also finds an offset by time."""
 
     def offset_at(self, time: float) -> Awaitable[int]:
-        """The first offset whose message was enqueued at that time or later; the tail if none."""
+        """Finds the first offset whose message was enqueued at that time or later; the tail if
+        there is none."""
         ...
 
 
 class StreamQueue(Queue):
-    """Implements the cursors' `Policy`, of which a stream needs little. A stream keeps what it
-    gets, repetitions too, has room for all, and is never idle; what is old goes by retention."""
+    """A log that every group reads at its own pace. Implements the cursors' `Policy`, of which a
+    stream needs little: a stream keeps what it gets, repetitions too, has room for all, and is
+    never idle; old messages go by retention."""
 
     is_stored = True
     is_stream = True
@@ -90,7 +92,7 @@ class StreamQueue(Queue):
         *,
         stays: bool = False,
     ) -> bool:
-        """Always: a stream that is too long loses its oldest."""
+        """Takes every message: a stream that is too long loses its oldest."""
         entry = Entry(message, options or None, not_before=message.not_before)
         if message.not_before is not None:
             self.log.on_commit = self._on_commit
@@ -103,7 +105,7 @@ class StreamQueue(Queue):
         return True
 
     def take_run(self, messages: list[Message], options: tuple[object, ...]) -> Appends:
-        """Takes all of them, as `take` does, for one unit of the writer."""
+        """Takes all messages of a run, as `take` does, for one unit of the writer."""
         return self.log.expect_run(messages, options)
 
     @property
@@ -120,8 +122,8 @@ class StreamQueue(Queue):
                 self.due_times.add(entry.not_before, entry.offset)
 
     def _on_messages_due(self, offsets: list[int]) -> None:
-        """Gives them back to the groups that have passed over them: what a group has not come to is
-        ready there, and none of it was handed out to anybody."""
+        """Gives messages whose time has come to the groups that have passed over them. Where a
+        group has not come to them yet they are ready anyway, and none of them was handed out."""
         for cursor in self.log.cursors:
             for offset in offsets:
                 if offset not in cursor.settled and not cursor.ready.knows(offset, 0):
@@ -143,12 +145,13 @@ class StreamQueue(Queue):
 
     @property
     def first_offset(self) -> int:
-        """Where the log begins: all before it was dropped by retention."""
+        """Gives the offset where the log begins: retention has dropped everything before it."""
         return min((first for first, _ in self.log.spans.values()), default=self.log.tail)
 
     @property
     def _last_offset(self) -> int:
-        """Of the newest message; the last numbers may be of messages that were lost."""
+        """Gives the offset of the newest message; the last numbers may be of messages that were
+        lost."""
         last = self.log.tail - 1
         for start, end in reversed(list(self._gaps)):
             if start <= last < end:
@@ -156,7 +159,7 @@ class StreamQueue(Queue):
         return last
 
     def _pass_gaps(self, settled: Settled) -> None:
-        """Nobody waits for what is not there."""
+        """Settles offsets for a group that have no message, so that it does not wait for them."""
         for start, end in self._gaps:
             if end > settled.floor:
                 settled.mark_range(max(start, settled.floor), end)
@@ -198,7 +201,8 @@ class StreamQueue(Queue):
         return cursor
 
     def _check_group(self, group: str) -> None:
-        """Its name goes into the journal, with everybody else's rows, and stays."""
+        """Refuses a group's name that the journal cannot hold: it is written there with everybody
+        else's rows, and stays."""
         if not is_storable(group) or len(group) > 255:
             raise InvalidArgument(
                 f"stream '{self.name}': the name of a consumer group is text of up to 255 "
@@ -211,7 +215,7 @@ class StreamQueue(Queue):
             )
 
     def on_retention(self) -> None:
-        """The oldest went: nobody waits for it any more."""
+        """Settles for all groups what retention has dropped: no group waits for it any more."""
         first = self.first_offset
         self.due_times.forget_below(first)
         for cursor in self.log.cursors:
@@ -262,8 +266,8 @@ class StreamQueue(Queue):
         )
 
     def _place(self, offset: int) -> int:
-        """One to come may be waited for; it is written into the journal, with everybody else's
-        rows, so it must be a number that fits."""
+        """Checks an offset that a reader asks for. An offset to come may be waited for; it is
+        written into the journal with everybody else's rows, so it must be a number that fits."""
         if offset > LARGEST_OFFSET:
             raise InvalidArgument(
                 f"stream '{self.name}': offset {str(offset)[:20]}... is beyond what a stream will "
@@ -272,7 +276,8 @@ class StreamQueue(Queue):
         return max(0, offset)
 
     async def _at_time(self, time: float) -> int:
-        """Before all times that PostgreSQL and Python can both write is before all messages."""
+        """Finds the offset for a time. A time before all that PostgreSQL and Python can both write
+        is before all messages."""
         if time < EARLIEST:
             return self.first_offset
         return self.log.tail if time > LATEST else await self._source.offset_at(time)
@@ -292,9 +297,9 @@ class StreamQueue(Queue):
         cursor.commit(offset)
 
     async def reset_group(self, group: str, position: Position) -> int:
-        """Sends a group that nobody reads by to another place, back or forward; where that is.
-        Raises ResourceLocked while somebody reads: what he has in his hands would be settled in
-        the wrong place."""
+        """Sends a group that nobody reads by to another place, back or forward, and gives that
+        place. Raises ResourceLocked while a consumer reads: its unsettled messages would be settled
+        in the wrong place."""
         start = await self._find(position)
         if group not in self._groups:
             raise InvalidArgument(f"stream '{self.name}' has no consumer group '{group}'")
@@ -314,7 +319,7 @@ class StreamQueue(Queue):
         return settled.floor
 
     def on_consumer_gone(self) -> None:
-        """Cursors that nobody reads by are put away: they need no memory."""
+        """Puts cursors away that nobody reads by: they need no memory."""
         self._put_away = [cursor for cursor in self._put_away if cursor.in_flight]
         for cursor in [c for c in self.log.cursors if not c.consumers]:
             self.log.cursors.remove(cursor)
@@ -348,7 +353,7 @@ class StreamQueue(Queue):
         )
 
     def cursors(self) -> list[Cursor]:
-        """All by which messages are in somebody's hands, or may be."""
+        """Lists all cursors by which messages are, or may be, in consumers' hands."""
         return [*self.log.cursors, *self._put_away]
 
     def peek(self, start: int, limit: int) -> list[Entry]:
@@ -379,16 +384,16 @@ class StreamQueue(Queue):
         cursor.drop(entry)
 
     def on_delayed(self, cursor: Cursor, when: float) -> None:
-        """Never: the stream wakes all cursors."""
+        """Does nothing: the stream itself wakes all its cursors."""
 
     def on_due(self, cursor: Cursor, when: float) -> None:
-        """Never: nobody has to hurry with a stream."""
+        """Does nothing: consumers of a stream have no time-out."""
 
     def on_unfinished(self, cursor: Cursor) -> None:
         scheduler().later(cursor.pump)
 
     def on_returned(self, cursor: Cursor, count: int) -> None:
-        """Never: a stream requeues nothing."""
+        """Does nothing: a stream requeues nothing."""
 
     def on_turn(self, cursor: Cursor) -> None:
-        """Never: nothing expires."""
+        """Does nothing: messages of a stream do not expire."""

@@ -73,7 +73,7 @@ class Scene:
 async def test_a_connection_ends_though_its_last_command_came_to_no_end(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """What a command waits for may be cancelled by others: that is no Exception."""
+    """Others may cancel the work that a command waits for: that is no Exception."""
 
     async def fail(*_: object) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""What a stream takes, without a database."""
+"""A stream takes messages one by one and in runs, here without a database."""
 
 from __future__ import annotations
 
