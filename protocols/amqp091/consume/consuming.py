@@ -143,7 +143,7 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         )
     try:
         consumer = await terms.vhost.consume(name, sink, spec, terms.owner)
-    except ResourceLocked as error:  # in somebody's exclusive use, though not his own
+    except ResourceLocked as error:  # another consumer has the queue for itself
         raise Amqp091Error(ReplyCode.ACCESS_REFUSED, str(error)) from None
     if channel.state is not ChannelState.OPEN:  # the connection was closed meanwhile
         terms.vhost.end_consumer(consumer, RELEASED)
