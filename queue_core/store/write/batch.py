@@ -7,6 +7,7 @@ makes true happens in `apply`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 SHARED_BODY_BYTES: Final = 4096  # from which a body for several queues is stored once
 MOST_FULL_ROW_RANGES: Final = 64  # with more settled ranges, a row says only what is new
 FULL_ROW_INTERVAL_ROWS: Final = 64  # partial rows before one says everything again
+PIECE_ENTRIES: Final = 256  # of a committed batch that queues take before others have a turn
 
 
 GONE: Final = InvalidArgument(
@@ -275,16 +277,25 @@ class Batch:
                 cursor.settled.unwritten.add_range(start, end)
             cursor.settled.demand_full_row()
 
-    def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
-        """Tells consumers and publishers of the commit."""
+    async def apply(self, committed: Callable[[list[Record]], None] | None = None) -> None:
+        """Tells consumers and publishers of the commit. A large batch is told in pieces, and the
+        event loop serves others between two of them: to place two thousand messages, and to drop
+        as many at a queue's limit, takes some twenty milliseconds."""
         records = [record for unit in self.units for record in unit.records]
         if records and committed is not None:
             _safely(committed, records)
         for cursor, lease in self._leases:
             cursor.lease.grant(lease)
+        told = 0
         for each, entries in self.entries.items():
             each.grow_span(self._segment_of[each], entries[0].offset, entries[-1].offset)
-            _safely(each.commit, entries)
+            for start in range(0, len(entries), PIECE_ENTRIES):
+                piece = entries[start : start + PIECE_ENTRIES]
+                _safely(each.commit, piece)
+                told += len(piece)
+                if told >= PIECE_ENTRIES:
+                    told = 0
+                    await asyncio.sleep(0)
         for cursor, _ in self._leases:
             _safely(cursor.pump)
         by_publisher: dict[Publisher, list[int]] = {}

@@ -269,7 +269,7 @@ class Writer:
             await self._write_apart(batch, notes, error)
             return
         if batch.is_empty:
-            batch.apply(self.on_records)
+            await batch.apply(self.on_records)
             return
         try:
             await self._persist(lambda: self._commit(batch))
@@ -277,7 +277,7 @@ class Writer:
             await self._write_apart(batch, notes, error)
             return
         self._note_commit(batch)
-        batch.apply(self.on_records)
+        await batch.apply(self.on_records)
 
     async def _write_apart(self, batch: Batch, notes: Notes, error: Exception) -> None:
         """Writes a refused batch in halves until the bad unit or note stands alone: one bad unit
