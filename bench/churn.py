@@ -42,7 +42,7 @@ AT_ONCE: Final = 16
 MOST_SECONDS: Final = 900.0
 MESSAGES: Final = 20
 BUSY_MESSAGES: Final = 10_000
-BUSY_SHARE: Final = 50  # one busy connection stands for so many others
+BUSY_SHARE: Final = 12  # one busy connection stands for so many others
 
 CHUNK_BYTES: Final = 65_536
 
