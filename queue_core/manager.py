@@ -337,8 +337,8 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.auth.close()  # before the database goes that it writes renewed hashes to
         await self._background.close()
-        self.auth.close()
 
     # --- what goes on by itself
 

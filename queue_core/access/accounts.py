@@ -30,8 +30,10 @@ from queue_core.access.auth import (
 from queue_core.access.login import Answer, Challenge, Proven
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.mechanisms import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
+from queue_core.access.password_renewal import HashWriter, PasswordRenewal
 from queue_core.access.passwords import PasswordChecker, nobodys_hash
 from queue_core.access.permission_patterns import matches, pattern_for
+from queue_core.access.rabbitmq_passwords import is_from_rabbitmq
 from queue_core.access.scram import ClientFirst, ScramServer, Verifier
 from queue_core.errors import AccessRefused
 from queue_core.message.memo import Memo
@@ -93,8 +95,8 @@ class Roll:
         )
 
 
-class RollSource(Protocol):
-    """Reads the roll from where it is kept."""
+class RollSource(HashWriter, Protocol):
+    """Reads the roll from where it is kept, and renews password hashes there."""
 
     async def revision(self) -> object:
         """Equal as long as nothing was changed. Raises StoreUnavailable."""
@@ -215,9 +217,12 @@ class AnonymousLogin:
 class PasswordLogin:
     """Users of the roll, and guest."""
 
-    def __init__(self, accounts: Accounts, passwords: PasswordChecker) -> None:
+    def __init__(
+        self, accounts: Accounts, passwords: PasswordChecker, renewal: PasswordRenewal
+    ) -> None:
         self._accounts = accounts
         self._passwords = passwords
+        self._renewal = renewal
 
     def mechanisms(self, peer: Peer) -> Sequence[str]:
         return (PLAIN,)
@@ -238,7 +243,7 @@ class PasswordLogin:
         is_right = await self._passwords.is_right(password, password_hash, peer.place)
         if user is None or not is_right:
             raise AccessRefused(WRONG)
-        return Identity(name, user.tags, False, credentials.client_id)
+        return self._identity(user, credentials)
 
     async def recognize(self, credentials: Credentials) -> Identity | None:
         user = self._accounts.roll.users.get(credentials.username)
@@ -246,6 +251,13 @@ class PasswordLogin:
             return None
         if not await self._passwords.is_known(credentials.password, user.password_hash):
             return None
+        return self._identity(user, credentials)
+
+    def _identity(self, user: User, credentials: Credentials) -> Identity:
+        """Makes the identity of a user whose password is right: the moment to replace a hash that
+        came from RabbitMQ."""
+        if user.password_hash is not None and is_from_rabbitmq(user.password_hash):
+            self._renewal.submit(user.name, user.password_hash, credentials.password)
         return Identity(user.name, user.tags, False, credentials.client_id)
 
 
@@ -385,7 +397,8 @@ class UserAuth(Auth):
     ) -> None:
         self.passwords = PasswordChecker()
         self.accounts = Accounts(source, policy)
-        passwords = PasswordLogin(self.accounts, self.passwords)
+        self._renewal = PasswordRenewal(source, self.passwords)
+        passwords = PasswordLogin(self.accounts, self.passwords, self._renewal)
         super().__init__(
             (CertificateLogin(self.accounts, policy), passwords, AnonymousLogin(self.accounts)),
             (TablePermissions(self.accounts),),
@@ -395,5 +408,6 @@ class UserAuth(Auth):
             (passwords,),
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await self._renewal.close()
         self.passwords.close()

@@ -24,6 +24,8 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from queue_core.access.auth import NotChecked
+from queue_core.access.rabbitmq_passwords import is_from_rabbitmq, is_password_of
+from queue_core.access.scram import Verifier
 
 # OWASP's least for Argon2id: 19 MiB and two passes. Several run at once in a small gateway.
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type=Type.ID)
@@ -77,6 +79,13 @@ class PasswordChecker:
         digest = self._digest(password, password_hash)
         if self._is_known(digest):
             return True
+        if is_from_rabbitmq(password_hash):
+            if is_password_of(password_hash, password):
+                self._remember(digest)
+                return True
+            # Takes as long as for anybody else: who comes from RabbitMQ is not for strangers.
+            await self.is_right(password, nobodys_hash(), place)
+            return False
         check = self._checks.get(digest)  # thousands of devices may share one login
         if check is None:
             check = self._line_up(digest, password, password_hash, place)
@@ -90,6 +99,12 @@ class PasswordChecker:
             return True
         check = self._checks.get(digest)
         return check is not None and await self._answer(check)
+
+    async def make(self, password: bytes) -> tuple[str, Verifier | None]:
+        """Makes the hash and the SCRAM verifier of a password, beside the checks; no verifier for
+        one that is no text."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, _make, password)
 
     @staticmethod
     async def _answer(check: Check) -> bool:
@@ -172,3 +187,11 @@ def _verify(password: bytes, password_hash: str) -> bool:
         return _HASHER.verify(password_hash, password)
     except (VerificationError, InvalidHashError):
         return False
+
+
+def _make(password: bytes) -> tuple[str, Verifier | None]:
+    try:
+        verifier = Verifier.of(password.decode())
+    except UnicodeDecodeError:
+        verifier = None
+    return _HASHER.hash(password), verifier

@@ -12,7 +12,9 @@ from sqlalchemy.pool import NullPool
 from queue_core.access.accounts import Permission, TopicPermission, UserAuth
 from queue_core.access.auth import Action, Credentials, Peer, Resource
 from queue_core.access.login import Challenge, Proven
+from queue_core.access.password_renewal import RenewedHash
 from queue_core.access.passwords import hash_password
+from queue_core.access.rabbitmq_passwords import SHA256, kept_hash, rabbitmq_hash
 from queue_core.access.scram import Verifier
 from queue_core.errors import AccessRefused, InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.store.operator.migration import upgrade
@@ -177,3 +179,20 @@ async def test_a_database_that_is_away_is_told_from_a_wrong_password() -> None:
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     with pytest.raises(StoreUnavailable, match="users cannot be read: "):
         await StoredRoll(engine).revision()
+
+
+async def test_a_hash_from_rabbitmq_is_replaced_in_the_table_unless_it_was_changed_meanwhile(
+    engine: AsyncEngine,
+) -> None:
+    users, roll = Users(engine), StoredRoll(engine)
+    old = kept_hash(rabbitmq_hash(b"open sesame"), SHA256)
+    assert old is not None
+    for name in ("eve", "mallory"):
+        await users.put(name, old)
+    await users.put("mallory", hash_password("another one"))
+    verifier = Verifier.of("open sesame")
+    renewed = [RenewedHash(name, old, "$argon2id$new", verifier) for name in ("eve", "mallory")]
+    await roll.renew(renewed)
+    found = (await roll.read()).users
+    assert (found["eve"].password_hash, found["eve"].verifier) == ("$argon2id$new", verifier)
+    assert (found["mallory"].password_hash or "").startswith("$argon2id$v=19")

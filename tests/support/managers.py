@@ -108,7 +108,7 @@ class House:
         if manager.writer._connection is not None:
             manager.writer._connection.terminate()
         manager._database.pool.terminate()
-        manager.auth.close()
+        await manager.auth.close()
         await manager._database.engine.dispose()
         await self._forgotten()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from queue_core.access.accounts import (
     Permission,
@@ -18,6 +20,7 @@ from queue_core.access.auth import (
     Peer,
 )
 from queue_core.access.login_throttle import Throttle
+from queue_core.access.password_renewal import RenewedHash
 from queue_core.access.passwords import hash_password
 from queue_core.errors import StoreUnavailable
 
@@ -35,6 +38,7 @@ class FakeRoll:
         self.number = 1
         self.is_away = False
         self.reads = 0
+        self.renewed = asyncio.Event()
 
     def change(self, roll: Roll) -> None:
         self.roll = roll
@@ -48,6 +52,18 @@ class FakeRoll:
     async def read(self) -> Roll:
         self.reads += 1
         return self.roll
+
+    async def renew(self, renewed: Sequence[RenewedHash]) -> None:
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
+        users = dict(self.roll.users)
+        for each in renewed:
+            if (old := users.get(each.name)) and old.password_hash == each.replaces:
+                users[each.name] = replace(
+                    old, password_hash=each.password_hash, verifier=each.verifier
+                )
+        self.change(replace(self.roll, users=users))
+        self.renewed.set()
 
 
 @dataclass(frozen=True)

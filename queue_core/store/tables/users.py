@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -22,15 +22,19 @@ from sqlalchemy import (
     literal_column,
     select,
     union_all,
+    update,
 )
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.types import Text
 
 from queue_core.access.accounts import DEFAULT_VHOST, Permission, Roll, TopicPermission, User
+from queue_core.access.password_renewal import RenewedHash
 from queue_core.access.scram import Verifier
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.store.schema import permission, secret, topic_permission, user
+from queue_core.store.tables.table_transactions import transaction, unnested
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +57,7 @@ _IS_NEW: Final[ColumnElement[bool]] = literal_column("xmax = 0")
 
 
 class StoredRoll:
-    """Reads all users and permissions for the gateway."""
+    """Reads all users and permissions for the gateway, and renews password hashes for it."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -80,6 +84,27 @@ class StoredRoll:
             },
             mock_key,
         )
+
+    async def renew(self, renewed: Sequence[RenewedHash]) -> None:
+        """Writes the hashes of users whose hash is still the one that was replaced: an operator
+        may have set a password meanwhile."""
+        given = unnested(
+            name=([each.name for each in renewed], Text),
+            replaces=([each.replaces for each in renewed], Text),
+            password_hash=([each.password_hash for each in renewed], Text),
+            verifier=([each.verifier and str(each.verifier) for each in renewed], Text),
+        )
+        statement = (
+            update(user)
+            .where(user.c.name == given.c.name, user.c.password_hash == given.c.replaces)
+            .values(
+                password_hash=given.c.password_hash,
+                scram_verifier=given.c.verifier,
+                changed_at=func.now(),
+            )
+        )
+        async with transaction(self._engine) as connection:
+            await connection.execute(statement)
 
 
 def _user(row: Row[Any]) -> User:
