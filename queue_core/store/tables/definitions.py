@@ -9,12 +9,12 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
-from queue_core.errors import CoreError, InvalidArgument
+from queue_core.errors import CoreError, InvalidArgument, NotEquivalent
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
@@ -22,6 +22,7 @@ from queue_core.store import schema
 from queue_core.store.tables.arguments import declared, stored
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.table_transactions import insert_rows, transaction, unnested
+from queue_core.store.tables.unanswered_changes import UnansweredChanges
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class DefinitionStore:
         self._engine = engine
         self._adding = Gathering(self._add_queues)
         self._removing = Gathering(self._remove_queues)
+        self._unanswered: UnansweredChanges[tuple[str, str, str]] = UnansweredChanges()
         self._tasks: set[asyncio.Task[object]] = set()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
@@ -86,45 +88,61 @@ class DefinitionStore:
         await self._execute(upsert(schema.vhost).values(name=name).on_conflict_do_nothing())
 
     async def add_exchange(self, vhost: str, spec: ExchangeSpec) -> None:
-        async with transaction(self._engine) as connection:
-            # a row may be there that nobody knows of: the commit went through, the answer did not
-            await _delete_exchange(connection, vhost, spec.name)
-            await connection.execute(
-                insert(schema.exchange).values(
-                    vhost=vhost,
-                    name=spec.name,
-                    kind=spec.kind.value,
-                    auto_delete=spec.auto_delete,
-                    internal=spec.internal,
-                    arguments=stored(spec.arguments),
-                )
-            )
+        """Stores a new exchange. Raises NotEquivalent if there is one that this gateway did not
+        store."""
+        key = ("exchange", vhost, spec.name)
+        is_own = key in self._unanswered
+        statement = upsert(schema.exchange).values(
+            vhost=vhost,
+            name=spec.name,
+            kind=spec.kind.value,
+            auto_delete=spec.auto_delete,
+            internal=spec.internal,
+            arguments=stored(spec.arguments),
+        )
+        with self._unanswered.of(key):
+            async with transaction(self._engine) as connection:
+                if is_own:
+                    await _delete_exchange(connection, vhost, spec.name)
+                result = await connection.execute(statement.on_conflict_do_nothing())
+                if not result.rowcount:
+                    raise _taken("exchange", vhost, spec.name)
 
     async def remove_exchange(self, vhost: str, name: str) -> None:
-        async with transaction(self._engine) as connection:
-            await _delete_exchange(connection, vhost, name)
+        with self._unanswered.of(("exchange", vhost, name)):
+            async with transaction(self._engine) as connection:
+                await _delete_exchange(connection, vhost, name)
 
     async def add_queue(self, vhost: str, spec: QueueSpec, created_by: str | None) -> int:
-        """Stores a new queue, and returns its id."""
-        return await self._adding.add(
-            {
-                "vhost": vhost,
-                "name": spec.name,
-                "kind": spec.kind.value,
-                "arguments": stored(spec.arguments),
-                "created_by": created_by,
-            }
-        )
+        """Stores a new queue, and returns its id. Raises NotEquivalent if there is one that this
+        gateway did not store."""
+        row: dict[str, object] = {
+            "vhost": vhost,
+            "name": spec.name,
+            "kind": spec.kind.value,
+            "arguments": stored(spec.arguments),
+            "created_by": created_by,
+        }
+        with self._unanswered.of(("queue", vhost, spec.name)):
+            queue_id = await self._adding.add(row)
+            if queue_id is None:
+                raise _taken("queue", vhost, spec.name)
+            return queue_id
 
-    async def _add_queues(self, rows: list[dict[str, object]]) -> list[int]:
+    async def _add_queues(self, rows: list[dict[str, object]]) -> list[int | None]:
+        """Stores queues; None: there is a row that is not this gateway's to replace."""
         table = schema.queue.c
-        statement = insert_rows(schema.queue, rows).returning(table.id, table.vhost, table.name)
+        names = [(str(row["vhost"]), str(row["name"])) for row in rows]
+        own = [name for name in names if ("queue", *name) in self._unanswered]
+        statement = insert_rows(schema.queue, rows).on_conflict_do_nothing()
         async with transaction(self._engine) as connection:
-            # as above; a client that leaves while its queue is declared leaves such a row, too
-            await _delete_queues(connection, [(str(r["vhost"]), str(r["name"])) for r in rows])
-            result = await connection.execute(statement)
+            if own:
+                await _delete_queues(connection, own)
+            result = await connection.execute(
+                statement.returning(table.id, table.vhost, table.name)
+            )
             ids = {(row.vhost, row.name): int(row.id) for row in result}
-        return [ids[str(row["vhost"]), str(row["name"])] for row in rows]
+        return [ids.get(name) for name in names]
 
     async def remove_queue(self, vhost: str, name: str) -> None:
         await self._removing.add((vhost, name))
@@ -202,6 +220,14 @@ async def _delete_queues(connection: AsyncConnection, keys: Sequence[tuple[str, 
     )
     await connection.execute(
         delete(schema.queue).where(table.vhost == gone.c.vhost, table.name == gone.c.name)
+    )
+
+
+def _taken(kind: str, vhost: str, name: str) -> NotEquivalent:
+    return NotEquivalent(
+        f"{kind} '{name}' of virtual host '{vhost}' is in howdah.{kind} already, and this gateway "
+        "did not write that row: another gateway or a person did. Start this gateway again, so "
+        "that it takes it over, or delete the row"
     )
 
 

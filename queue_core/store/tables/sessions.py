@@ -17,11 +17,12 @@ from sqlalchemy.sql.expression import any_
 from sqlalchemy.types import BigInteger, Text
 
 from queue_core.commit.unit import PacketRecord
+from queue_core.errors import NotEquivalent
 from queue_core.message.message import utc
 from queue_core.queues.reserved_names import SHARE_PREFIX, STORED_PREFIX
 from queue_core.sessions.deferred_work import DeferredWork
 from queue_core.sessions.retained import Retained
-from queue_core.sessions.session import SessionSettings, SessionState
+from queue_core.sessions.session import ClientKey, SessionSettings, SessionState
 from queue_core.sessions.sessions import Sessions
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import MayPublish, Wills
@@ -29,6 +30,7 @@ from queue_core.store.schema import Timestamp, packet, queue, session, subscript
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.retained import RetainedTable
 from queue_core.store.tables.table_transactions import insert_rows, reading, transaction, unnested
+from queue_core.store.tables.unanswered_changes import UnansweredChanges
 from queue_core.store.tables.wills import WillTable
 from queue_core.store.write.rows import Forms
 
@@ -74,6 +76,7 @@ class SessionTables:
         self._changing = Gathering(self._change_all)
         self._deleting = Gathering(self._delete_all)
         self._subscribing = Gathering(self._subscribe_all)
+        self._unanswered: UnansweredChanges[ClientKey] = UnansweredChanges()
 
     # --- at start
 
@@ -149,26 +152,36 @@ class SessionTables:
     # --- sessions
 
     async def add(self, state: SessionState, queue_name: str, now: float) -> int:
-        return await self._adding.add(_session_values(state, queue_name, now))
-
-    async def _add_all(self, rows: list[dict[str, object]]) -> list[int]:
-        given = unnested(
-            vhost=([row["vhost"] for row in rows], Text),
-            client_id=([row["client_id"] for row in rows], Text),
-        )
-        async with transaction(self._engine) as connection:
-            # a row may be there that nobody knows of: its commit went through, the answer did not
-            await connection.execute(
-                delete(session).where(
-                    session.c.vhost == given.c.vhost, session.c.client_id == given.c.client_id
+        """Stores a new session, and returns its id. Raises NotEquivalent if the client has one
+        that this gateway did not store."""
+        with self._unanswered.of(state.key):
+            session_id = await self._adding.add(_session_values(state, queue_name, now))
+            if session_id is None:
+                vhost, client_id = state.key
+                raise NotEquivalent(
+                    f"client '{client_id}' of virtual host '{vhost}' has a session in "
+                    "howdah.session already, and this gateway did not write that row: another "
+                    "gateway or a person did. Start this gateway again, so that it takes it over, "
+                    "or delete the row"
                 )
-            )
-            key = (session.c.vhost, session.c.client_id)
-            result = await connection.execute(
-                insert_rows(session, rows).returning(session.c.id, *key)
-            )
+            return session_id
+
+    async def _add_all(self, rows: list[dict[str, object]]) -> list[int | None]:
+        """Stores sessions; None: there is a row that is not this gateway's to replace."""
+        keys = [(str(row["vhost"]), str(row["client_id"])) for row in rows]
+        own = [key for key in keys if key in self._unanswered]
+        statement = insert_rows(session, rows).on_conflict_do_nothing()
+        key = (session.c.vhost, session.c.client_id)
+        async with transaction(self._engine) as connection:
+            if own:
+                vhosts, client_ids = zip(*own, strict=True)
+                given = unnested(vhost=(vhosts, Text), client_id=(client_ids, Text))
+                await connection.execute(
+                    delete(session).where(key[0] == given.c.vhost, key[1] == given.c.client_id)
+                )
+            result = await connection.execute(statement.returning(session.c.id, *key))
             ids = {(row.vhost, row.client_id): int(row.id) for row in result}
-        return [ids[str(row["vhost"]), str(row["client_id"])] for row in rows]
+        return [ids.get(each) for each in keys]
 
     async def connect(
         self, session_id: int, expiry: float | None, protocol: str, now: float
