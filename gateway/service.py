@@ -22,6 +22,7 @@ from gateway.garbage_collector import CollectorCounters, PlannedCollector, tune_
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
 from gateway.management.listener import Management
+from gateway.management.services import Services
 from gateway.reload import Reloading
 from gateway.tls import require_certificates
 from gateway.tls_handshakes import TlsCounters
@@ -126,9 +127,9 @@ async def _listen(
         "collector": collector_counters,
         **adapters.counters,
     }
-    management = Management(
-        manager, connections, counters, listener_counters, config.listeners.management
-    )
+    acceptors: dict[str, Acceptor] = {}
+    services = Services(config, manager, connections, counters, acceptors)
+    management = Management(services, listener_counters)
     factories = {**adapters.factories, "management": await management.open(stack)}
     adapters.start()
     collector = PlannedCollector(lambda: connections.ended, collector_counters)
@@ -136,7 +137,6 @@ async def _listen(
     # The way down: listeners close, connections end, what they leave behind is written.
     stack.push_async_callback(adapters.stop, GOODBYE)
     stack.push_async_callback(connections.drain, GOODBYE)
-    acceptors: dict[str, Acceptor] = {}
     shares = _shares(descriptors, manager, connections, management, acceptors)
     lines = []
     for name, listener in config.listeners.enabled().items():

@@ -70,8 +70,9 @@ def register(commands: Commands) -> None:
         "--tag",
         action="append",
         metavar="TAG",
-        help="kept with the user; impersonator: may publish over AMQP 0.9.1 and MQTT in another's "
-        "name; may be repeated",
+        help="management, policymaker, monitoring or administrator: may use the HTTP API; "
+        "impersonator: may publish over AMQP 0.9.1 and MQTT in another's name; others are kept "
+        "with the user; may be repeated",
     )
     parser.add_argument(
         "--no-password", action="store_true", help="no login by password: by certificate only"

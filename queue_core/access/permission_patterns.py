@@ -11,10 +11,13 @@ import logging
 import re
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MOST_SECONDS: Final = 0.02  # of running time for one match; an honest one takes microseconds
 MATCH_TRIES: Final = 2  # others' threads run in the same time, too
@@ -54,8 +57,8 @@ def _filled(rule: str, names: tuple[str, ...]) -> str:
     return rule
 
 
-class _TooLong(Exception):
-    """A match has had its time."""
+class PatternTooSlow(Exception):
+    """A pattern has had its time."""
 
 
 class _Watch:
@@ -71,7 +74,7 @@ class _Watch:
 
     def _on_time(self, number: int, frame: FrameType | None) -> None:
         if self.is_matching:
-            raise _TooLong
+            raise PatternTooSlow
 
 
 _watch: Final = _Watch()
@@ -87,7 +90,7 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
     for _ in range(MATCH_TRIES):
         try:
             return _searched(pattern, name)
-        except _TooLong:
+        except PatternTooSlow:
             continue
     log.warning(
         "a permission's pattern takes too long for a name of %d characters, which is refused; "
@@ -98,11 +101,39 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
     return False
 
 
+def pattern_in_time(text: str, *, ignore_case: bool) -> re.Pattern[str]:
+    """Compiles a pattern that anybody may send: some classes of characters take a second. Raises
+    PatternTooSlow, and ValueError for what is no regular expression."""
+    flags = re.IGNORECASE if ignore_case else re.NOFLAG
+    try:
+        return _in_time(lambda: re.compile(text, flags))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def found_in(pattern: re.Pattern[str], names: Sequence[str]) -> list[bool]:
+    """Tells for each name whether the pattern is found in it, in the time that one permission has.
+    Raises PatternTooSlow."""
+    return _in_time(lambda: [pattern.search(name) is not None for name in names])
+
+
+def _in_time(work: Callable[[], T]) -> T:
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    if not _watch.is_set_up:
+        _watch.set_up()
+    return _timed(work)
+
+
 def _searched(pattern: re.Pattern[str], name: str) -> bool:
+    return _timed(lambda: pattern.search(name) is not None)
+
+
+def _timed(work: Callable[[], T]) -> T:
     _watch.is_matching = True
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-        return pattern.search(name) is not None
+        return work()
     finally:
         _watch.is_matching = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -1,10 +1,8 @@
-"""The management listener of a real gateway: health, metrics, queues."""
+"""The management listener of a real gateway: health and metrics."""
 
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import asyncpg
@@ -14,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.postgres.server import EmbeddedPostgres
 from tests.support.gateway_process import GatewayProcess, running
 from tests.support.operator import get
-from tests.support.until import PATIENCE_SECONDS, wait_until
+from tests.support.until import wait_until
 
 
 def samples(gateway: GatewayProcess) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -76,50 +74,10 @@ def test_metrics_count_messages_and_show_queues_by_name(shared_gateway: GatewayP
     assert after["process_resident_memory_bytes", ()] > 0
 
 
-def test_queues_are_listed_as_json(shared_gateway: GatewayProcess) -> None:
-    name = "listed"
-    done = shared_gateway.run("queue", "declare", name, "-a", "x-max-length=5")
-    assert done.returncode == 0, done.stderr
-    status, text, headers = get(shared_gateway, "/api/queues")
-    assert status == 200
-    assert headers["Content-Type"] == "application/json; charset=utf-8"
-    found = {queue["name"]: queue for queue in json.loads(text)}
-    assert found[name] == {
-        "vhost": "/",
-        "name": name,
-        "kind": "classic",
-        "arguments": {"x-max-length": 5},
-        "ready": 0,
-        "in_flight": 0,
-        "delayed": 0,
-        "consumers": 0,
-    }
-
-
-def test_queues_are_shown_to_those_who_may_see_them(shared_gateway: GatewayProcess) -> None:
-    assert get(shared_gateway, "/api/queues", "guest:guest")[0] == 200
-    status, text, headers = get(shared_gateway, "/api/queues", "guest:wrong")
-    assert status == 401
-    assert json.loads(text) == {"error": "wrong user name or password"}
-    assert headers["WWW-Authenticate"].startswith("Basic")
-    shared_gateway.run("user", "add", "stranger", "--no-permissions", words="secret word\n")
-    assert json.loads(get(shared_gateway, "/api/queues", "stranger:secret word")[1]) == []
-
-
-def test_credentials_of_another_kind_are_refused(shared_gateway: GatewayProcess) -> None:
-    request = urllib.request.Request(shared_gateway.http_url("/api/queues"))
-    request.add_header("Authorization", "Bearer token")
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)
-    with refused.value as answer:
-        assert answer.code == 401
-        assert "HTTP Basic" in json.loads(answer.read())["error"]
-
-
 def test_an_unknown_path_says_what_there_is(shared_gateway: GatewayProcess) -> None:
     status, text, _ = get(shared_gateway, "/nothing")
     assert status == 404
-    assert "/api/queues" in json.loads(text)["error"]
+    assert "/api/openapi.json" in json.loads(text)["reason"]
 
 
 async def test_the_database_of_a_gateway_is_within_reach_of_sql(

@@ -16,11 +16,12 @@ from tests.support.until import wait_until
 
 HOUR = 3_600_000  # ms
 COUNTED = ("ready", "delayed", "in_flight")
+LISTED = ("messages_ready", "messages_delayed", "messages_unacknowledged")
 
 
 def over_http(gateway: GatewayProcess, queue: str) -> tuple[int, ...]:
     found = {each["name"]: each for each in json.loads(get(gateway, "/api/queues")[1])}
-    return tuple(found[queue][name] for name in COUNTED)
+    return tuple(found[queue][name] for name in LISTED)
 
 
 def in_metrics(gateway: GatewayProcess, queue: str) -> tuple[int, ...]:

@@ -43,10 +43,7 @@ async def depths(gateway: GatewayProcess) -> dict[str, int]:
         aiohttp.ClientSession() as session,
         session.get(gateway.http_url("/api/queues")) as answer,
     ):
-        return {
-            queue["name"]: queue["ready"] + queue["in_flight"] + queue["delayed"]
-            for queue in await answer.json()
-        }
+        return {queue["name"]: queue["messages"] for queue in await answer.json()}
 
 
 async def until_empty(gateway: GatewayProcess, seconds: float = PATIENCE_SECONDS) -> None:

@@ -1,0 +1,1 @@
+"""RabbitMQ's HTTP API below /api, as far as its tools use it."""

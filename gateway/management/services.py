@@ -1,0 +1,26 @@
+"""What the handlers of the HTTP API work with: the parts of a running gateway, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import time
+
+from gateway.acceptor import Acceptor
+from gateway.config.keys import Config
+from gateway.connections import Connections
+from gateway.management.loop_share import LoopShare
+from queue_core.manager import Manager
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of one running gateway. `acceptors` fills as listeners open."""
+
+    config: Config
+    manager: Manager
+    connections: Connections
+    counters: Mapping[str, object]  # of each part, by the prefix of its metrics
+    acceptors: Mapping[str, Acceptor]
+    loop_share: LoopShare = field(default_factory=LoopShare)
+    started_at: float = field(default_factory=time)

@@ -1,0 +1,37 @@
+"""All routes of the HTTP API, from the modules that have them, and the document made of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from gateway.management.answers import Reply, encoded
+from gateway.management.call import Call
+from gateway.management.compat import queues
+from gateway.management.openapi import document
+from gateway.management.roles import Role
+from gateway.management.routes import NoQuery, Route
+
+
+async def openapi(call: Call[NoQuery, None]) -> Reply:
+    return Reply(200, _document())
+
+
+@cache
+def _document() -> bytes:
+    return encoded(document(ROUTES, version("howdah")))
+
+
+OWN: Final = Route(
+    method="GET",
+    path="/api/openapi.json",
+    handler=openapi,
+    summary="This document (OpenAPI 3.1)",
+    role=Role.ANYBODY,
+    answer=dict[str, Any],
+)
+ROUTES: Final[tuple[Route, ...]] = (
+    OWN,
+    *queues.ROUTES,
+)
