@@ -36,6 +36,9 @@ class Counters:
     outbox_deferred: int = 0  # messages from SQL that found a queue full, and wait in the outbox
     segments_dropped: int = 0
     carried_forward: int = 0  # messages that outlived their segment
+    queues_declared: int = 0  # declarations that were met, of queues that were there as well
+    queues_created: int = 0
+    queues_deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

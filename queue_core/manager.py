@@ -46,6 +46,7 @@ from queue_core.store.tables.users import StoredRoll
 from queue_core.store.tables.vhosts import Vhosts
 from queue_core.store.write.rows import Forms
 from queue_core.timers import Agenda
+from queue_core.traffic import Traffic
 from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,8 @@ class Manager:
         self.agenda = Agenda()
         self.counters = database.counters
         self.vhosts: dict[str, Vhost] = {}
+        # The traffic of queues that something happened in; whoever samples it takes it from here.
+        self.changed_traffic: set[Traffic] = set()
         self._budget = Budget(self.settings.cache_bytes)
         self._ids = IdBudget(self.settings.dedup_ids, self.counters)
         self._histories = HistoryBudget(self.settings.history_bytes)
@@ -271,7 +274,7 @@ class Manager:
             if isinstance(queue, StoredStateQueue):
                 memories.setdefault(vhost.name, []).append(queue)
             else:
-                vhost.add_queue(queue)
+                vhost.restore_queue(queue)
         for vhost in self.vhosts.values():
             await vhost.topology.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()
@@ -314,6 +317,7 @@ class Manager:
             self._ephemeral,
             self._histories,
             self._delays,
+            changed=self.changed_traffic,
         )
         self.vhosts[name] = Vhost(
             name,

@@ -254,6 +254,9 @@ class _Ending(Waiter):
         outcomes = self._leaving.values()
         accepted = sum(outcome is Outcome.ACCEPTED for outcome in outcomes)
         self._counters.settled += accepted
+        for delivery, outcome in self._leaving.items():
+            if outcome is Outcome.ACCEPTED:
+                delivery.consumer.cursor.traffic.count_acknowledged(1)
         for queue, message, options in self._live:
             if not queue.is_deleted:
                 queue.take(message, options, [])

@@ -144,6 +144,7 @@ class Vhost:
             count = run.count
             for consumer, sink in takers.takers:
                 sink.deliver_run(consumer, run)
+                consumer.cursor.traffic.count_passed_on(count)
             counters.published += count
             counters.delivered += count * len(takers.takers)
             return Published.DONE
@@ -292,6 +293,7 @@ class Vhost:
                 queue = self.queue(spec.name, owner)
                 queue.spec.check_equivalent(spec)
                 queue.touch()
+                self.counters.queues_declared += 1
                 return queue
             if spec.kind is QueueKind.EPHEMERAL:
                 queue = EphemeralQueue(spec, self.context, owner if spec.exclusive else None)
@@ -303,10 +305,16 @@ class Vhost:
             queue.created_by = created_by
             self.context.ignored_arguments.report("queue", spec.name, spec.unknown)
             self.add_queue(queue)
+            self.counters.queues_declared += 1
             return queue
 
     def add_queue(self, queue: Queue) -> None:
-        """Makes the queue known by its name, to clients and to routes."""
+        """Makes a new queue known by its name, to clients and to routes."""
+        self.counters.queues_created += 1
+        self.restore_queue(queue)
+
+    def restore_queue(self, queue: Queue) -> None:
+        """Makes a queue known that was there before the gateway started."""
         queue.on_idle = self._on_idle
         self.queues[queue.name] = queue
         self.router.register_queue(queue.name, queue)
@@ -379,6 +387,8 @@ class Vhost:
 
     def _forget_queue(self, queue: Queue, reason: CoreError) -> None:
         queue.is_deleted = True
+        queue.traffic.note()
+        self.counters.queues_deleted += 1
         del self.queues[queue.name]
         if queue.owner is not None:
             self._owned.get(id(queue.owner), {}).pop(queue.name, None)
@@ -477,7 +487,10 @@ class Vhost:
         consumer = queue.consume_one(getter, spec)
         consumer.drain(getter.on_drained)
         try:
-            return await getter.answer
+            delivery = await getter.answer
+            if delivery is None:
+                queue.traffic.count_empty_get()
+            return delivery
         finally:
             self.end_consumer(consumer, None)  # the last other one may have left meanwhile
 

@@ -54,6 +54,9 @@ COUNTERS: Final = {
     "outbox_deferred": "Messages from SQL that found a queue full, and wait in the outbox.",
     "segments_dropped": "Segments of the log dropped.",
     "carried_forward": "Messages copied out of old segments.",
+    "queues_declared": "Declarations of queues that were met, new or not.",
+    "queues_created": "Queues created.",
+    "queues_deleted": "Queues deleted.",
 }
 GAUGES: Final = {
     "ready": "Messages that wait for a consumer",

@@ -17,6 +17,7 @@ import msgspec
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, Verdict
+from queue_core.traffic import DELIVERED, GOT
 
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
@@ -190,6 +191,7 @@ class Consumer:
         "auto_settle",
         "credit",
         "cursor",
+        "delivered",
         "is_closed",
         "is_paused",
         "is_stream",
@@ -207,6 +209,7 @@ class Consumer:
         "unsent",
         "unsettled",
         "view",
+        "way",
     )
 
     def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
@@ -219,6 +222,8 @@ class Consumer:
         self.shared = spec.shared
         self.replenish = spec.replenish
         self.auto_settle = spec.auto_settle
+        self.way = (GOT if spec.is_passing else DELIVERED) + spec.auto_settle
+        self.delivered = 0  # messages so far, without those that were passed on past the queue
         self.unsettled: dict[int, Delivery] = {}
         self.is_paused = False
         self.is_closed = False
@@ -242,10 +247,6 @@ class Consumer:
     def backlog(self) -> int:
         """Counts the messages that are ready in the queue, and that nobody has taken yet."""
         return self.cursor.ready.count()
-
-    def count_delivered(self, count: int) -> None:
-        """Counts messages that an adapter wrote to the peer past the queue, as they came."""
-        self.cursor.context.counters.delivered += count
 
     def has_credit(self) -> bool:
         """Tells whether the consumer may get a message. One that finds a shared window used up

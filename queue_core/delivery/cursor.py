@@ -60,6 +60,7 @@ class Cursor:
         "requeues",
         "settled",
         "spec",
+        "traffic",
     )
 
     def __init__(
@@ -75,6 +76,7 @@ class Cursor:
     ) -> None:
         saved = saved or SavedProgress()
         self.policy = policy
+        self.traffic = policy.traffic
         self.context = context
         self.spec = spec
         self.journal = journal  # None: nothing of this cursor outlives the process
@@ -185,6 +187,7 @@ class Cursor:
         if verdict.outcome is Outcome.ACCEPTED:
             return self._accept(deliveries)
         credits: dict[Consumer, int] = {}
+        self.traffic.note()
         for delivery in deliveries:
             if delivery.is_open:
                 self._let_go(delivery)
@@ -217,6 +220,7 @@ class Cursor:
             return credits
         self.in_flight -= len(offsets)
         self.context.counters.settled += len(offsets)
+        self.traffic.count_acknowledged(len(offsets))
         self.memory.free(freed)
         if self.journal is not None or self.spec.tracks_settled:
             if len(offsets) == 1:
@@ -366,6 +370,7 @@ class Cursor:
             for start, end in ranges:
                 self.settled.mark_range(start, end)
             self.note_progress()
+        self.traffic.note()
         return count
 
     def end(self, reason: CoreError) -> None:

@@ -189,6 +189,7 @@ class Dispatch:
         now = cursor.context.clock()
         if cursor.delayed.next_time <= now:
             cursor.delayed.end_due(now)
+            cursor.traffic.note()
         if len(consumers.all) == 1 and self._hand_out_run(consumers.all[0], now):
             return
         line = consumers.line
@@ -261,7 +262,12 @@ class Dispatch:
         self._deliver(consumer, deliveries)
 
     def _deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        self._cursor.context.counters.delivered += len(deliveries)
+        cursor, count, traffic = self._cursor, len(deliveries), self._cursor.traffic
+        cursor.context.counters.delivered += count
+        consumer.delivered += count
+        traffic.handed_out[consumer.way] += count
+        if not traffic.is_noted:
+            traffic.note()
         try:
             consumer.sink.deliver(consumer, deliveries)
         except Exception as error:
@@ -277,6 +283,7 @@ class Dispatch:
             if failures == 0 and offset < mark:
                 failures = 1  # the gateway may have ended while a consumer had it
             redelivered = failures > 0 or offset in history.released
+            cursor.traffic.redelivered += redelivered
         delivery = Delivery(entry, entry.message, offset, consumer, redelivered, failures)
         consumer.credit -= 1
         if consumer.shared is not None:

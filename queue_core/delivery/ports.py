@@ -10,6 +10,7 @@ from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ready import Budget
+from queue_core.traffic import Traffic
 
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
@@ -58,6 +59,7 @@ class Policy(Protocol):
 
     name: str
     may_expire: bool  # something in it may have an end
+    traffic: Traffic
 
     @property
     def backpressure(self) -> Pressure | None:

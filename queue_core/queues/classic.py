@@ -132,6 +132,7 @@ class ClassicQueue(CompetingQueue):
         return self.window is not None and self.log not in taken
 
     def on_arrival(self, entries: list[Entry]) -> None:
+        self.traffic.count_published(len(entries))
         if self.window is not None:
             for entry in entries:
                 self.window.arrived(entry)

@@ -16,6 +16,7 @@ from queue_core.queues.exchange_history import HistoryBudget
 from queue_core.queues.ignored_arguments import IgnoredArguments
 from queue_core.queues.memory_limit import EphemeralMemory
 from queue_core.timers import Agenda
+from queue_core.traffic import Traffic
 
 if TYPE_CHECKING:
     from queue_core.queues.dead_letters import DeadLetters
@@ -49,6 +50,8 @@ class QueueContext:
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.
     is_crowded: bool = False
+    # The traffic of queues that something has happened in since whoever samples it last looked.
+    changed: set[Traffic] = field(default_factory=set)
     # Queues with back-pressure that the publisher of this turn found full: it takes them from here,
     # and waits for them.
     pressed: list[Queue] = field(default_factory=list)

@@ -77,6 +77,7 @@ class DeadLetters:
         is_taken = False
         for target, options in route:
             is_taken = (target.take(letter, options, appends) and not target.is_memory) or is_taken
+        queue.traffic.count_lost(reason, is_dead_letter=is_taken)
         if is_taken:
             self._counters.dead_lettered += 1
         else:
@@ -93,6 +94,7 @@ class DeadLetters:
             self._writer.submit(Unit(appends))
         if route:
             self._counters.dead_lettered += 1
+            queue.traffic.count_lost("maxlen", is_dead_letter=True)
 
     def _letter(self, queue: Queue, message: Message, reason: str) -> tuple[Message, Route[Queue]]:
         """Makes the dead letter of a message, and finds the queues that it goes to."""

@@ -53,6 +53,10 @@ class EphemeralQueue(CompetingQueue):
         if consumer is not None and message.not_before is None:
             # Measured with one publisher and one subscriber: 0.5 us against 2.9 us through `_keep`.
             self.context.counters.delivered += 1
+            traffic = self.traffic
+            traffic.passed_on += 1
+            if not traffic.is_noted:
+                traffic.note()
             try:
                 consumer.sink.deliver_direct(consumer, message, options)
             except Exception as error:
@@ -88,6 +92,7 @@ class EphemeralQueue(CompetingQueue):
             [Entry(message, kept, None, None, i) for i, message in enumerate(messages, first)]
         )
         self.context.memory.keep(ready.bytes - before, len(messages))
+        self.traffic.count_published(len(messages))
         self._plan_pump()
         return []
 
@@ -149,6 +154,7 @@ class EphemeralQueue(CompetingQueue):
             self.window.remember(message, self.context.clock())
             self.window.arrived(entry)
         self.context.memory.keep(message.size())
+        self.traffic.count_published(1)
         if self.backpressure is not None:
             self.cursor.put([entry])
             self._plan_pump()

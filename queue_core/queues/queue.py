@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from queue_core.errors import NotSupported, QueueFull
+from queue_core.traffic import Traffic
 
 if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log
@@ -41,6 +42,7 @@ class Queue(ABC):
         self.spec = spec
         self.name = spec.name
         self.context = context
+        self.traffic = Traffic(context.vhost_name, spec.name, context.changed)
         self.owner = owner  # of an exclusive queue: the connection that declared it
         self.created_by: str | None = None  # the user who declared it
         self.is_deleted = False

@@ -83,6 +83,10 @@ class StreamQueue(Queue):
         self._put_away: list[Cursor] = []
         self.due_times = DueTimes(context.delays, self._on_messages_due, self._wake_at)
         self._waking: Appointment | None = None
+        log.on_arrival = self._on_arrival
+
+    def _on_arrival(self, entries: list[Entry]) -> None:
+        self.traffic.count_published(len(entries))
 
     def take(
         self,
@@ -218,6 +222,7 @@ class StreamQueue(Queue):
         """Settles for all groups what retention has dropped: no group waits for it any more."""
         first = self.first_offset
         self.due_times.forget_below(first)
+        self.traffic.note()
         for cursor in self.log.cursors:
             if cursor.settled.floor < first:
                 cursor.settled.mark_range(cursor.settled.floor, first)

@@ -15,6 +15,7 @@ from queue_core.delivery.ready_by_priority import PriorityReady
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.queues.backpressure import Backpressure
+from queue_core.traffic import Traffic
 
 PRIORITIES = 3
 
@@ -59,6 +60,7 @@ class Rules:
     backpressure: Backpressure | None = None
 
     def __init__(self) -> None:
+        self.traffic = Traffic("/", self.name, set())
         self.due: list[float] = []
         self.unfinished = 0
         self.gone = 0
