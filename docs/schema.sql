@@ -530,6 +530,39 @@ CREATE TABLE howdah.archive_mark (
     CONSTRAINT archive_mark_pkey PRIMARY KEY (queue_id)
 );
 
+-- Gateways that use this database, one row for each life of one; the newest thousand of those that are
+-- gone stay.
+CREATE TABLE howdah.node (
+    id               integer GENERATED ALWAYS AS IDENTITY,            -- Names one life of a gateway; never used again.
+    cluster          text,                                            -- Name of its cluster; null: it serves alone.
+    name             text NOT NULL,                                   -- Name of the gateway; the next life of it has
+                                                                      -- the same.
+    host             text NOT NULL,                                   -- Machine that it runs on.
+    address          text,                                            -- Address that its session came from; null: a
+                                                                      -- Unix socket.
+    link_version     integer NOT NULL,                                -- Version of the protocol between nodes that it
+                                                                      -- speaks; 0: none.
+    schema_version   text NOT NULL,                                   -- Revision of the schema that it was made for.
+    state            text NOT NULL,                                   -- joining: waits, and serves nobody; up: serves;
+                                                                      -- leaving: ends its work in order; gone: commits
+                                                                      -- nothing any more.
+    beat             bigint DEFAULT 0 NOT NULL,                       -- Counts its signs of life; nobody reads a clock
+                                                                      -- in it.
+    lease_ms         integer NOT NULL,                                -- Milliseconds of silence after which others take
+                                                                      -- it for dead; 0: it gives no signs of life.
+    max_message_size bigint NOT NULL,                                 -- Largest message in bytes that it takes.
+    limits           jsonb DEFAULT '{}' NOT NULL,                     -- Limits that it is configured with, to compare
+                                                                      -- with those of other nodes.
+    started_at       timestamptz DEFAULT clock_timestamp() NOT NULL,  -- When it joined; with the id, the name of this
+                                                                      -- life even in a database that went back in time.
+    gone_at          timestamptz,                                     -- When it left or was fenced; null: it is not
+                                                                      -- gone.
+    gone_because     text,                                            -- Why it is gone, for people; null: it is not
+                                                                      -- gone.
+    CONSTRAINT node_pkey PRIMARY KEY (id),
+    CONSTRAINT node_state_check CHECK ((state = ANY (ARRAY['joining'::text, 'up'::text, 'leaving'::text, 'gone'::text])))
+) WITH (fillfactor=50);
+
 -- ----------------------------------------------------------------------------------------------- views
 
 -- What each group has settled, worked out from the journal: all below floor, and acked above it.
@@ -1670,16 +1703,15 @@ $function$;
 -- Whether a gateway owns this database now.
 CREATE FUNCTION howdah.is_served() RETURNS boolean
 LANGUAGE plpgsql
-STABLE COST 1
+STABLE SECURITY DEFINER COST 1
 SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    -- The lock that a gateway holds for as long as it owns the database.
+    -- The lock that a node's sessions hold for as long as it lives; one that only waits serves nobody.
     RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-          AND l.classid = (114827953725800 >> 32)::oid
-          AND l.objid = (114827953725800 & 4294967295)::oid
+        SELECT FROM pg_locks l JOIN howdah.node n ON l.objid = n.id::oid
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND l.classid = 1752135524::oid AND n.state IN ('up', 'leaving')
           AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
 END
 $function$;
@@ -2650,11 +2682,10 @@ BEGIN
 END
 $function$;
 
--- True, and stays so until this transaction ends, for the gateway that owns this database, by its
--- epoch and start; an error (HW001) for every other. Leaves the mark of this commit, if it has a
--- number. For the gateway.
+-- True, and stays so until this transaction ends, for a node that serves, by its id and start; an
+-- error (HW001) for every other. Leaves the mark of this commit, if it has a number. For the gateway.
 CREATE FUNCTION howdah.hold(
-    p_epoch bigint,
+    p_node integer,
     p_started_at timestamptz,
     p_generation integer,
     p_number bigint,
@@ -2664,21 +2695,21 @@ LANGUAGE plpgsql
 AS $function$
 BEGIN
     -- First the lock, then the look, which sees all that was committed before the lock was free: whoever
-    -- takes the database holds this lock alone while it writes its name into howdah.gateway.
-    PERFORM pg_catalog.pg_advisory_xact_lock_shared(114827953725801);
+    -- fences a node writes that it is gone, and holds this lock alone for a moment after that or meanwhile.
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(1752135524, p_node);
     IF p_number IS NULL THEN
-        PERFORM FROM howdah.gateway g
-        WHERE g.id = 1 AND g.epoch = p_epoch AND g.started_at = p_started_at;
+        PERFORM FROM howdah.node n
+        WHERE n.id = p_node AND n.started_at = p_started_at AND n.state IN ('up', 'leaving');
     ELSE
         -- The generation is the gateway's word: one that is looked up may be seen before its partitions.
         INSERT INTO howdah.commit_mark (generation, number, messages)
         SELECT p_generation, p_number, p_messages
-        FROM howdah.gateway g
-        WHERE g.id = 1 AND g.epoch = p_epoch AND g.started_at = p_started_at;
+        FROM howdah.node n
+        WHERE n.id = p_node AND n.started_at = p_started_at AND n.state IN ('up', 'leaving');
     END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'another gateway has taken over this database'
-            USING ERRCODE = 'HW001', HINT = 'See howdah.gateway for which one it is.';
+            USING ERRCODE = 'HW001', HINT = 'See howdah.node for which one it is.';
     END IF;
     RETURN true;
 END
@@ -2781,7 +2812,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.will,
     howdah.retained,
     howdah.log_end,
-    howdah.queue_activity
+    howdah.queue_activity,
+    howdah.node
     TO howdah_gateway;
 GRANT SELECT, INSERT ON
     howdah.message,
@@ -2805,7 +2837,7 @@ GRANT EXECUTE ON FUNCTION
     howdah.open_generation(integer),
     howdah.drop_generation(integer),
     howdah.torn_tables(),
-    howdah.hold(bigint, timestamptz, integer, bigint, bigint)
+    howdah.hold(integer, timestamptz, integer, bigint, bigint)
     TO howdah_gateway;
 
 GRANT USAGE ON SCHEMA howdah TO howdah_operator;
@@ -2821,6 +2853,7 @@ GRANT SELECT ON
     howdah.commit_mark,
     howdah.log_end,
     howdah.loss,
+    howdah.node,
     howdah.settlement_state,
     howdah.consumer_lag,
     howdah.queue_status,
@@ -2907,6 +2940,7 @@ GRANT SELECT ON
     howdah.queue_activity,
     howdah.etl_checkpoint,
     howdah.archive_mark,
+    howdah.node,
     howdah.settlement_state,
     howdah.consumer_lag,
     howdah.queue_status,

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.lost_commits.commit_check import CommitCheck
+from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
 from queue_core.store.queue_store import QueueStore
@@ -133,7 +134,8 @@ async def open_database(
     """Takes the database, and reads what is in it. Raises DatabaseInUse, or what PostgreSQL
     says."""
     async with AsyncExitStack() as held:
-        owner, connection = await take_ownership(Login(url, node, settings.max_message_size))
+        terms = NodeTerms(node, settings.max_message_size)
+        owner, connection = await take_ownership(Login(url, terms))
         book = SegmentBook(settings.segments)
         buffer_bytes = settings.write_buffer_bytes
         writer = Writer(owner, connection, book, counters, clock, buffer_bytes=buffer_bytes)

@@ -1,9 +1,9 @@
-"""Ownership of the database: one gateway at a time, by an advisory lock on the connection that
+"""Ownership of the database: one gateway at a time, by advisory locks on the connection that
 writes.
 
-The lock and the writes share a session, so a gateway that lost its lock cannot write: its
-connection is gone, too; and each transaction looks at the fence. When the gateway comes back, the
-row of the owner tells whether another one owned the database meanwhile, or whether the database
+The locks and the writes share a session, so a gateway that lost its locks cannot write: its
+connection is gone, too; and each transaction looks at the fence. When the gateway comes back, its
+own row tells whether another one fenced it meanwhile, and the row of the owner whether the database
 itself has gone back to an earlier time.
 """
 
@@ -26,13 +26,31 @@ from queue_core.store.lost_commits.ownership_history import (
     read_place,
     read_tenures,
 )
+from queue_core.store.nodes.locks import (
+    ALONE_HOLDERS,
+    ALONE_LOCK,
+    LOCK_NODE,
+    TRY_ALONE,
+    TRY_TOGETHER,
+    keep_node,
+    lock_members,
+)
+from queue_core.store.nodes.rows import (
+    GONE,
+    UP,
+    NodeLife,
+    NodeTerms,
+    add_node,
+    end_nodes,
+    living,
+    state_of,
+)
 from queue_core.store.planner_settings import NO_JIT
 from queue_core.store.pooler_check import require_session
 from queue_core.store.tcp_keepalive import keep_alive
-from queue_core.store.write.fence import FENCE_LOCK, READ_COMMITTED, Fence
+from queue_core.store.write.fence import READ_COMMITTED, Fence
 from queue_core.store.write.synchronous_commit import insist_on_commits
 
-LOCK: Final = 0x686F7764_6168  # "howdah"
 SETTINGS: Final = {"application_name": "howdah gateway (writer)", "timezone": "UTC"}
 
 # A gateway whose machine is gone without a word must not hold the lock for the two hours that TCP
@@ -56,14 +74,6 @@ PATIENCE: Final = """
 # is no other. (With the fence in them, the server would make one for each.)
 PLANS: Final = "SET plan_cache_mode = force_generic_plan"
 
-TRY_LOCK: Final = "SELECT pg_try_advisory_lock($1)"
-HOLDER: Final = """
-    SELECT a.pid, host(a.client_addr) AS address
-    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
 TAKE: Final = """
     UPDATE howdah.gateway
     SET epoch = epoch + 1, node = $1, started_at = clock_timestamp(), max_message_size = $2,
@@ -72,6 +82,10 @@ TAKE: Final = """
     RETURNING epoch, started_at, lineage, generation
 """
 OWNER: Final = "SELECT epoch, node, started_at FROM howdah.gateway WHERE id = 1"
+FENCED_MEANWHILE: Final = (
+    "another gateway fenced this one, and took over this database while this one was cut off from "
+    "it; this one stops, so that no message is delivered twice"
+)
 TAKE_SECONDS: Final = 10  # for transactions of the owner before that are still open
 LOCK_ATTEMPTS: Final = 20
 LOCK_PAUSE_SECONDS: Final = 0.1
@@ -96,19 +110,24 @@ class Login:
     """Holds what a gateway takes its database with."""
 
     url: str
-    node: str  # name of the gateway, for people
-    max_message_size: int  # bytes; SQL publishes nothing larger
+    terms: NodeTerms
+    life: NodeLife | None = None  # of a cluster's node, which is up; None: one for this alone
+
+    @property
+    def try_lock(self) -> str:
+        return TRY_ALONE if self.terms.cluster is None else TRY_TOGETHER
 
 
 async def take_ownership(login: Login) -> tuple[Owner, asyncpg.Connection]:
-    """Takes the database for this gateway. The connection holds the lock, and is the one to write
+    """Takes the database for this gateway. The connection holds the locks, and is the one to write
     with. Raises OSError or PostgresError while the database is out of reach, DatabaseInUse when
-    another gateway has it, NoSession behind a pooler that gives no session."""
-    connection = await _open_session(login.url)
+    another gateway has it, OwnershipLost when this node is gone already, NoSession behind a pooler
+    that gives no session."""
+    connection = await open_session(login.url, SETTINGS)
     try:
-        await _lock(connection)
+        await _lock(connection, login)
         fence, past = await _take(connection, login)
-        return Owner(login.url, fence, past, await _process_of(connection)), connection
+        return Owner(login, fence, past, await _process_of(connection)), connection
     except BaseException:
         await connection.close(timeout=5)
         raise
@@ -119,19 +138,20 @@ class Owner:
     database when the connection that writes was lost. `on_return` looks at the database of every
     connection but the first, before anything is written."""
 
-    def __init__(self, url: str, fence: Fence, past: Past, process: int) -> None:
+    def __init__(self, login: Login, fence: Fence, past: Past, process: int) -> None:
         self.on_return: Callable[[asyncpg.Connection, bool], Awaitable[None]] | None = None
         self.fence = fence
         self.past = past  # as the first connection found it
-        self._url = url
+        self._login = login
         self._process = process  # of the server, for our newest session
 
     async def reconnect(self) -> asyncpg.Connection:
-        """Returns another connection that holds the lock. Raises what `take_ownership` raises, and
-        OwnershipLost when another gateway has owned the database since."""
-        connection = await _open_session(self._url)
+        """Returns another connection that holds the locks. Raises what `take_ownership` raises, and
+        OwnershipLost when this node was fenced, or another gateway has owned the database since."""
+        connection = await open_session(self._login.url, SETTINGS)
         try:
             await self._lock_again(connection)
+            await keep_node(connection, self.fence.node.id)
             is_behind = await self._is_behind(connection)
             if self.on_return is not None:
                 await self.on_return(connection, is_behind)
@@ -141,11 +161,15 @@ class Owner:
             raise
         return connection
 
+    async def leave(self, connection: asyncpg.Connection) -> None:
+        """Writes that this node has left in order; nothing of it is to be waited for."""
+        await end_nodes(connection, [self.fence.node.id], "stopped in order")
+
     async def _lock_again(self, connection: asyncpg.Connection) -> None:
         for attempt in range(LOCK_ATTEMPTS):
-            if await connection.fetchval(TRY_LOCK, LOCK):
+            if await connection.fetchval(self._login.try_lock, ALONE_LOCK):
                 return
-            holder = await connection.fetchrow(HOLDER, LOCK)
+            holder = await connection.fetchrow(ALONE_HOLDERS, ALONE_LOCK)
             if holder is not None and holder["pid"] == self._process:
                 # our own earlier session, which the server does not know to be dead yet
                 await connection.execute("SELECT pg_terminate_backend($1)", self._process)
@@ -156,12 +180,15 @@ class Owner:
         raise await _in_use(connection)
 
     async def _is_behind(self, connection: asyncpg.Connection) -> bool:
-        """Tells whether the row of the owner is older than our ownership. Raises OwnershipLost
-        where another gateway has owned the database since."""
+        """Tells whether the rows of the owner and of this node are older than our ownership. Raises
+        OwnershipLost where another gateway has fenced this one, or owned the database since."""
         row = await connection.fetchrow(OWNER)
+        state = await state_of(connection, self.fence.node)
         epoch = 0 if row is None else row["epoch"]
         if row is not None and (epoch, row["started_at"]) == self.fence.ownership:
-            return False
+            if state == GONE:
+                raise OwnershipLost(FENCED_MEANWHILE)
+            return state is None
         if epoch < self.fence.epoch:
             return True
         assert row is not None
@@ -172,17 +199,17 @@ class Owner:
         )
 
 
-async def _open_session(url: str) -> asyncpg.Connection:
-    """Opens a session for the writer, which has no lock yet."""
+async def open_session(url: str, settings: dict[str, str]) -> asyncpg.Connection:
+    """Opens a session that can hold locks for life; it has none yet. Raises NoSession."""
     connection = await asyncpg.connect(
-        url, server_settings=SETTINGS, timeout=10, command_timeout=None
+        url, server_settings=settings, timeout=10, command_timeout=None
     )
     try:
         await keep_alive(connection)
-        for settings in (KEEPALIVE, PATIENCE, NO_JIT, PLANS, READ_COMMITTED):
-            await connection.execute(settings)
+        for statement in (KEEPALIVE, PATIENCE, NO_JIT, PLANS, READ_COMMITTED):
+            await connection.execute(statement)
         await insist_on_commits(connection)
-        other = await asyncpg.connect(url, server_settings=SETTINGS, timeout=10)
+        other = await asyncpg.connect(url, server_settings=settings, timeout=10)
         try:
             await require_session(connection, other)
         finally:
@@ -198,11 +225,11 @@ async def _process_of(connection: asyncpg.Connection) -> int:
     return process
 
 
-async def _lock(connection: asyncpg.Connection) -> None:
+async def _lock(connection: asyncpg.Connection, login: Login) -> None:
     for _ in range(LOCK_ATTEMPTS):
-        if await connection.fetchval(TRY_LOCK, LOCK):
+        if await connection.fetchval(login.try_lock, ALONE_LOCK):
             return
-        holder = await connection.fetchrow(HOLDER, LOCK)
+        holder = await connection.fetchrow(ALONE_HOLDERS, ALONE_LOCK)
         if holder is not None:
             raise await _in_use(connection, holder)
         await asyncio.sleep(LOCK_PAUSE_SECONDS)
@@ -219,17 +246,19 @@ async def _in_use(
 
 async def _take(connection: asyncpg.Connection, login: Login) -> tuple[Fence, Past]:
     """Writes this gateway into the row of the owner, and reads what those before have left."""
-    place = await read_place(connection)
+    place, terms = await read_place(connection), login.terms
     try:
         async with connection.transaction():
             await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+            await lock_members(connection)
+            life = await _enter(connection, login)
             tenures, extent = await read_tenures(connection), await read_extent(connection)
-            row = await connection.fetchrow(TAKE, login.node, login.max_message_size)
+            row = await connection.fetchrow(TAKE, terms.name, terms.max_message_size)
             if row is not None:
                 epoch, started_at = row["epoch"], row["started_at"]
-                tenure = Tenure(epoch, started_at, login.node, place, extent)
+                tenure = Tenure(epoch, started_at, terms.name, place, extent)
                 await add_tenure(connection, tenure)
+        await keep_node(connection, life.id)
     except asyncpg.LockNotAvailableError:
         raise DatabaseInUse(
             f"{await _others(connection)}: a transaction of it is still open after "
@@ -242,7 +271,21 @@ async def _take(connection: asyncpg.Connection, login: Login) -> tuple[Fence, Pa
             "howdah.ownership), (SELECT max(generation) FROM howdah.settlement)) makes it again"
         )
     past = Past(str(row["lineage"]), place, tenures, extent)
-    return Fence(epoch, started_at, Marks(extent, row["generation"])), past
+    return Fence(life, epoch, started_at, Marks(extent, row["generation"])), past
+
+
+async def _enter(connection: asyncpg.Connection, login: Login) -> NodeLife:
+    """Makes this gateway the only node that may write. One that has the database for itself ends
+    all others, whose transactions it waits for; a cluster's node has done so when it came up."""
+    if login.life is not None:
+        if await state_of(connection, login.life) != UP:
+            raise OwnershipLost(FENCED_MEANWHILE)
+        return login.life
+    others = await living(connection)
+    for other in others:
+        await connection.execute(LOCK_NODE, other)
+    await end_nodes(connection, others, f"{login.terms.name} took the database")
+    return await add_node(connection, login.terms, UP)
 
 
 async def _others(connection: asyncpg.Connection, holder: asyncpg.Record | None = None) -> str:

@@ -40,6 +40,7 @@ from queue_core.store.schema_columns import (
     vhost_column,
 )
 from queue_core.store.schema_losses import MARK_TABLE, commit_mark, log_end, loss, ownership
+from queue_core.store.schema_nodes import node
 
 __all__ = [
     "SCHEMA",
@@ -50,6 +51,7 @@ __all__ = [
     "log_end",
     "loss",
     "metadata",
+    "node",
     "ownership",
     "queue_activity",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.ownership import Login, take_ownership
 from tests.faults.actors import acting, assert_promises_hold, drained
 from tests.faults.amqp_clients import AmqpConsumer, AmqpPublisher
@@ -107,7 +108,7 @@ async def test_a_gateway_that_was_cut_off_stops_when_another_has_taken_over(
 async def test_the_lock_of_a_machine_that_vanished_is_free_within_half_a_minute(
     server: Server, database: str
 ) -> None:
-    _, connection = await take_ownership(Login(server.database(database), "here", 1024))
+    _, connection = await take_ownership(Login(server.database(database), NodeTerms("here", 1024)))
     try:
         found = [
             int(await connection.fetchval("SELECT setting FROM pg_settings WHERE name = $1", name))

@@ -18,15 +18,18 @@ from queue_core.outcomes import ACCEPTED
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.store import pooler_check as session_probe
+from queue_core.store.nodes.locks import NODE_LOCKS
+from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.ownership import DatabaseInUse, Login, OwnershipLost, take_ownership
 from queue_core.store.pooler_check import NoSession
-from queue_core.store.write.fence import FENCE_LOCK, FENCED, Fence, fenced
+from queue_core.store.write.fence import FENCED, fenced
 from tests.support.managers import House, Told
 from tests.support.pooler import PROGRAM, running_pooler
 from tests.support.until import PATIENCE_SECONDS, until_true
 
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
-TAKEN = "UPDATE howdah.gateway SET epoch = epoch + 1, node = 'other (pid 7)', started_at = now()"
+TAKEN = "UPDATE howdah.node SET state = 'gone', gone_at = now(), gone_because = 'a test'"
+LOCK_NODES = f"SELECT pg_advisory_xact_lock({NODE_LOCKS}, id) FROM howdah.node"
 
 
 @pytest.fixture
@@ -118,8 +121,10 @@ async def test_what_waits_while_another_gateway_takes_over_is_not_committed_at_a
     lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
     house.manager.on_lost(lost.set_result)
     declared: asyncio.Future[Queue] | None = None
+    await house.let_node_lock_go()
     async with db.transaction(isolation="read_committed"):
-        await db.execute("SELECT pg_advisory_xact_lock($1)", FENCE_LOCK)
+        await db.execute("SET LOCAL lock_timeout = '1s'")
+        await db.execute(LOCK_NODES)
         if way == "a definition":
             spec = QueueSpec.parse("other", {})
             declared = asyncio.ensure_future(house.vhost.declare_queue(spec))
@@ -150,16 +155,14 @@ async def waits_for_a_lock(db: asyncpg.Connection) -> None:
 async def test_whoever_takes_the_database_waits_for_what_its_owner_has_begun(
     migrated_url: str, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, first = await take_ownership(Login(migrated_url, "first", 1024))
-    row = await db.fetchrow("SELECT epoch, started_at FROM howdah.gateway")
-    assert row is not None
-    begun = Fence(*row)
+    owner, first = await take_ownership(Login(migrated_url, NodeTerms("first", 1024)))
+    begun = owner.fence
     async with fenced(db, begun.begin()):  # a transaction of the first one, in another session
         await first.close()  # and with it the lock
         monkeypatch.setattr("queue_core.store.ownership.TAKE_SECONDS", 1)
         with pytest.raises(DatabaseInUse, match=r"first, since .* a transaction of it is still"):
-            await take_ownership(Login(migrated_url, "second", 1024))
-    _, second = await take_ownership(Login(migrated_url, "second", 1024))
+            await take_ownership(Login(migrated_url, NodeTerms("second", 1024)))
+    _, second = await take_ownership(Login(migrated_url, NodeTerms("second", 1024)))
     with pytest.raises(asyncpg.PostgresError) as refused:
         async with fenced(db, begun.begin()):
             pytest.fail("the fence is open")
@@ -213,7 +216,7 @@ async def test_a_session_that_commits_without_the_disk_is_put_right(
     migrated_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = migrated_url.rpartition("/")[2]
-    owner, first = await take_ownership(Login(migrated_url, "here", 1024))
+    owner, first = await take_ownership(Login(migrated_url, NodeTerms("here", 1024)))
     assert await first.fetchval("SHOW synchronous_commit") == "on"
     await first.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     await first.close()

@@ -125,7 +125,7 @@ async def test_a_gateway_that_was_replaced_notes_no_ends(
 ) -> None:
     await house.queue("q")
     await house.store("q", b"1", b"2")
-    await db.execute("UPDATE howdah.gateway SET epoch = epoch + 1")
+    await db.execute("UPDATE howdah.node SET state = 'gone'")
     with pytest.raises(StoreUnavailable, match="another gateway has taken over"):
         await house.manager._background.keep_up()
     assert await db.fetchval("SELECT count(*) FROM howdah.log_end") == 0

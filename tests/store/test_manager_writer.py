@@ -15,12 +15,12 @@ from queue_core.errors import InvalidArgument
 from queue_core.message.message import NO_PROPERTIES, Message, Properties
 from queue_core.message.message_run import MessageRun
 from queue_core.outcomes import FAILED, Outcome, Published, Verdict
+from queue_core.store.nodes.locks import NODE_LOCKS
 from queue_core.store.operator import doctor_checks, queue_operations
 from queue_core.store.operator.finding import Level
 from queue_core.store.ownership import DatabaseInUse
 from queue_core.store.tcp_keepalive import socket_of
 from queue_core.store.write import writer
-from queue_core.store.write.fence import FENCE_LOCK
 from queue_core.store.write.writer import MOST_UNITS
 from tests.support.managers import House, Told, bodies
 from tests.support.until import PATIENCE_SECONDS, turns, until
@@ -389,7 +389,9 @@ async def test_the_silent_end_of_the_database_is_noticed_on_every_connection(hou
     "lock",
     [
         pytest.param("LOCK TABLE howdah.message IN ACCESS EXCLUSIVE MODE", id="table"),
-        pytest.param(f"SELECT pg_advisory_xact_lock({FENCE_LOCK})", id="advisory"),
+        pytest.param(
+            f"SELECT pg_advisory_xact_lock({NODE_LOCKS}, id) FROM howdah.node", id="advisory"
+        ),
     ],
 )
 async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the_doctor(
@@ -406,6 +408,7 @@ async def test_a_lock_that_holds_up_commits_is_told_by_readiness_the_log_and_the
     monkeypatch.setattr(doctor_checks, "LONG_WAIT", timedelta())
     await house.queue()
     await house.store("q", b"first")
+    await house.let_node_lock_go()
     doctor = await queue_operations.connect(house.url, "doctor")
     found = await doctor_checks.in_the_way(doctor)
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -12,7 +12,8 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.access.accounts import EVERYTHING, TopicPermission
 from queue_core.access.auth import Action, Identity, Resource
-from queue_core.store.ownership import LOCK
+from queue_core.store.nodes.locks import keep_node
+from queue_core.store.nodes.rows import UP, NodeTerms, add_node
 from queue_core.store.tables.rights_changes import Confirmation, confirmed
 from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
@@ -123,7 +124,8 @@ async def test_without_a_gateway_there_is_nothing_to_wait_for(engine: AsyncEngin
 async def test_a_gateway_that_does_not_answer_is_told_from_one_that_does(
     engine: AsyncEngine, db: asyncpg.Connection
 ) -> None:
-    await db.fetchval("SELECT pg_advisory_lock($1)", LOCK)
+    life = await add_node(db, NodeTerms("silent", 1024), UP)
+    await keep_node(db, life.id)
     assert await confirmed(engine, 0.1) is Confirmation.NO_ANSWER
 
 

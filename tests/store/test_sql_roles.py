@@ -18,6 +18,7 @@ from tests.support.seed import append, change, death, make_queue, make_segment
 DEFINITION_TABLES = (
     "alembic_version",
     "gateway",
+    "node",
     "vhost",
     "exchange",
     "queue",

@@ -17,6 +17,7 @@ from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.queue import Queue
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
+from queue_core.store.nodes.locks import NODE_LOCKS
 from queue_core.store.write.segments import SegmentLimits
 from queue_core.vhost import Vhost
 from tests.support.clock import Clock
@@ -111,6 +112,15 @@ class House:
         await manager.auth.close()
         await manager._database.engine.dispose()
         await self._forgotten()
+
+    async def let_node_lock_go(self) -> None:
+        """Has the writer's session hold no lock of its node, as after a fencer has ended it, so
+        that a test may hold that lock alone. Each transaction takes it all the same."""
+        connection = self.manager.writer._connection
+        assert connection is not None
+        await connection.execute(
+            f"SELECT pg_advisory_unlock_shared({NODE_LOCKS}, $1)", self.manager.writer.fence.node.id
+        )
 
     async def _forgotten(self) -> None:
         """Until the server has noticed that the writer's session is gone."""

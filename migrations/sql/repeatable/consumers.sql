@@ -1,18 +1,17 @@
 -- Who consumes, and which messages are in whose hands, as the gateway notes it in howdah.consumer.
 -- The functions are open to everybody, since a view calls them with the rights of its reader: one says
--- what pg_locks says, the other only unfolds what it is given.
+-- whether anybody serves, the other only unfolds what it is given.
 
 CREATE OR REPLACE FUNCTION howdah.is_served() RETURNS boolean
-LANGUAGE plpgsql STABLE COST 1
+LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1
 SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
-    -- The lock that a gateway holds for as long as it owns the database.
+    -- The lock that a node's sessions hold for as long as it lives; one that only waits serves nobody.
     RETURN EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-          AND l.classid = (114827953725800 >> 32)::oid
-          AND l.objid = (114827953725800 & 4294967295)::oid
+        SELECT FROM pg_locks l JOIN howdah.node n ON l.objid = n.id::oid
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND l.classid = 1752135524::oid AND n.state IN ('up', 'leaving')
           AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
 END
 $function$;

@@ -63,6 +63,7 @@ GRANT SELECT ON howdah.alembic_version, howdah.secret, howdah.segment, howdah.ar
     TO howdah_gateway;
 GRANT SELECT, UPDATE ON howdah.gateway TO howdah_gateway;
 GRANT SELECT, INSERT, DELETE ON howdah.ownership TO howdah_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON howdah.node TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.vhost, howdah."user", howdah.permission, howdah.topic_permission, howdah.exchange,
     howdah.queue, howdah.binding, howdah.session, howdah.subscription, howdah.will,
@@ -77,7 +78,7 @@ GRANT SELECT, INSERT ON
 GRANT SELECT, DELETE, UPDATE (waiting_for) ON howdah.outbox TO howdah_gateway;
 GRANT SELECT, DELETE, UPDATE (done_at, result, error) ON howdah.command TO howdah_gateway;
 GRANT EXECUTE ON FUNCTION
-    howdah.hold(bigint, timestamptz, integer, bigint, bigint),
+    howdah.hold(integer, timestamptz, integer, bigint, bigint),
     howdah.create_segment(bigint),
     howdah.seal_segment(integer, bigint, bigint, timestamptz),
     howdah.retire_segment(integer),
@@ -106,7 +107,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     howdah.settlement_state, howdah.consumer_lag, howdah.queue_status, howdah.ready_messages,
     howdah.dead_letters, howdah.outbox_status, howdah.commands, howdah.consumer_status,
-    howdah.in_flight, howdah.loss, howdah.log_end, howdah.ownership, howdah.commit_mark
+    howdah.in_flight, howdah.loss, howdah.log_end, howdah.ownership, howdah.node,
+    howdah.commit_mark
     TO howdah_operator, howdah_reader;
 GRANT EXECUTE ON FUNCTION howdah.torn_tables(), howdah.find_gaps()
     TO howdah_operator, howdah_reader;

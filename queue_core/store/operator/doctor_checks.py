@@ -19,7 +19,6 @@ from queue_core.store.operator import preflight
 from queue_core.store.operator.finding import Finding, Level, fail, ok, warn
 from queue_core.store.operator.queue_operations import IS_SERVED
 from queue_core.store.operator.row_security import listed, read_policies
-from queue_core.store.ownership import LOCK
 from queue_core.store.read.recovery import torn_text
 
 SKEW_SECONDS: Final = 2.0
@@ -277,7 +276,7 @@ async def segments(connection: asyncpg.Connection) -> list[Finding]:
     )
     if blockers:
         way_out = f"end the transactions that read howdah.message: {blockers}"
-    elif await connection.fetchval(IS_SERVED, LOCK):
+    elif await connection.fetchval(IS_SERVED):
         way_out = "the gateway tries again within half a minute; its log says what is in the way"
     else:
         way_out = "start the gateway: it drops them"

@@ -48,6 +48,7 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "loss": _APPEND,
     "log_end": _ALL,
     "ownership": "SELECT, INSERT, DELETE",
+    "node": _ALL,
     "commit_mark": _APPEND,
     "segment": "SELECT",
     "archive_mark": "SELECT",
@@ -74,7 +75,7 @@ FUNCTIONS: Final = (
     "drop_segment(integer)",
     "open_generation(integer)",
     "drop_generation(integer)",
-    "hold(bigint, timestamptz, integer, bigint, bigint)",
+    "hold(integer, timestamptz, integer, bigint, bigint)",
     "torn_tables()",
 )
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
-from queue_core.store.ownership import LOCK
 from queue_core.store.planner_settings import NO_JIT
 
 QUEUES: Final = """
@@ -86,13 +85,7 @@ SELECT howdah.publish_topic(
     $1, $2::bytea, retain => $3, headers => $4::jsonb, content_type => $5, expires_in => $6,
     delay => $7, vhost => $8, correlation_id => $9, reply_to => $10)
 """
-IS_SERVED: Final = """
-SELECT EXISTS (
-    SELECT FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.classid = ($1::bigint >> 32)::oid AND l.objid = ($1::bigint & 4294967295)::oid
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-"""
+IS_SERVED: Final = "SELECT howdah.is_served()"
 # What the functions of the schema raise, and what PostgreSQL says of a caller's own condition.
 REFUSALS: Final = (
     asyncpg.DataError,
@@ -312,7 +305,7 @@ class Operations:
 
     async def is_served(self) -> bool:
         """Tells whether a gateway owns this database now."""
-        return bool(await self._connection.fetchval(IS_SERVED, LOCK))
+        return bool(await self._connection.fetchval(IS_SERVED))
 
     # --- publishing
 

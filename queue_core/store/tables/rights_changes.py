@@ -22,7 +22,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queue_core.errors import StoreUnavailable
 from queue_core.store.log_once import Complaints
 from queue_core.store.operator.queue_operations import IS_SERVED
-from queue_core.store.ownership import LOCK
 from queue_core.store.retry_rules import AWAY
 from queue_core.store.tcp_keepalive import keep_alive
 
@@ -121,7 +120,7 @@ async def confirmed_on(
     connection: asyncpg.Connection, seconds: float = CONFIRM_SECONDS
 ) -> Confirmation:
     """Waits as `confirmed` does, on an asyncpg connection that is in no transaction."""
-    if not await connection.fetchval(IS_SERVED, LOCK):
+    if not await connection.fetchval(IS_SERVED):
         return Confirmation.NO_GATEWAY
     token, heard = secrets.token_hex(8), asyncio.Event()
 

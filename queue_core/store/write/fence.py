@@ -1,10 +1,10 @@
-"""The fence: no transaction of a gateway commits once another one has taken the database.
+"""The fence: no transaction of a gateway commits once that gateway is gone.
 
-Every writing transaction takes the fence's lock, shared, and then looks at the row of the owner;
-whoever takes the database takes that lock alone, so each transaction of the owner before is either
-committed by then or finds another owner. That holds whatever becomes of sessions and of the lock
-that they hold, behind a pooler as well. The same call leaves the mark of the transaction (`marks`),
-so that nothing is committed without one.
+Every writing transaction takes the lock of its node, shared, and then looks at the node's row;
+whoever fences the node takes that lock alone, so each transaction of it is either committed by then
+or finds that the node is gone. That holds whatever becomes of sessions and of the locks that they
+hold, behind a pooler as well. The same call leaves the mark of the transaction (`marks`), so that
+nothing is committed without one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from typing import Any, Final
 import asyncpg
 
 from queue_core.store.lost_commits.commit_marks import Mark, Marks
+from queue_core.store.nodes.rows import NodeLife
 
-FENCE_LOCK: Final = 0x686F7764_6169  # beside the owner's own; howdah.hold() takes it, too
 # The look comes after the lock, and must see what was committed while the lock was waited for: each
 # statement needs its own view, whatever a DBA has made the default.
 READ_COMMITTED: Final = "SET default_transaction_isolation = 'read committed'"
-FENCED: Final = "HW001"  # the SQLSTATE of howdah.hold() where another gateway owns the database
+FENCED: Final = "HW001"  # the SQLSTATE of howdah.hold() for a node that is gone
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """One ownership of the database: its epoch, and when it began. Two gateways may come to the
-    same epoch, where the database went back in time between them; not at the same moment."""
+    """One ownership of the database: the node that has it, its epoch, and when it began. Two
+    gateways may come to the same epoch, where the database went back in time between them; not at
+    the same moment."""
 
+    node: NodeLife
     epoch: int
     started_at: datetime
     marks: Marks = field(default_factory=Marks)
@@ -58,17 +60,18 @@ class Passage:
 
     @property
     def arguments(self) -> tuple[int | datetime | None, ...]:
-        fence, mark = self.fence, self.mark
+        node, mark = self.fence.node, self.mark
         if mark is None:
-            return fence.epoch, fence.started_at, None, None, None
-        return fence.epoch, fence.started_at, mark.generation, mark.number, mark.messages
+            return node.id, node.started_at, None, None, None
+        return node.id, node.started_at, mark.generation, mark.number, mark.messages
 
     @property
     def check(self) -> str:
-        """The statement that fails with FENCED where this ownership has ended."""
-        moment = f"'{self.fence.started_at.isoformat()}'::timestamptz"
+        """The statement that fails with FENCED where this node is gone."""
+        node = self.fence.node
+        moment = f"'{node.started_at.isoformat()}'::timestamptz"
         marked = ("NULL" if each is None else str(each) for each in self.arguments[2:])
-        return f"SELECT howdah.hold({self.fence.epoch}, {moment}, {', '.join(marked)})"
+        return f"SELECT howdah.hold({node.id}, {moment}, {', '.join(marked)})"
 
     def committed(self) -> None:
         """Notes that the database has answered the transaction's commit."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -182,6 +183,8 @@ class Writer:
         if self._task is not None:
             await self._task
         if self._connection is not None:
+            with suppress(*AWAY):
+                await self._owner.leave(self._connection)
             await self._connection.close(timeout=10)
 
     @property
