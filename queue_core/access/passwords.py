@@ -41,6 +41,14 @@ def hash_password(password: str) -> str:
     return _HASHER.hash(password)
 
 
+def is_hash_of(password_hash: str, password: bytes) -> bool:
+    """Tells whether a kept hash, of whatever kind, belongs to a password. Takes as long as a check
+    does: not for the event loop."""
+    if is_from_rabbitmq(password_hash):
+        return is_password_of(password_hash, password)
+    return _verify(password, password_hash)
+
+
 @cache
 def nobodys_hash() -> str:
     """Makes a hash to check when there is no such user, so that the time taken tells nothing."""

@@ -60,6 +60,11 @@ def in_rabbitmqs_words(kept: str) -> tuple[str, str]:
     return password_hash, _BY_PREFIX[prefix]
 
 
+def rabbitmq_algorithm(kept: str) -> str:
+    """Names the algorithm of a kept hash of RabbitMQ."""
+    return in_rabbitmqs_words(kept)[1]
+
+
 def rabbitmq_hash(password: bytes, algorithm: str = SHA256, salt: bytes | None = None) -> str:
     """Hashes a password as RabbitMQ does."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt

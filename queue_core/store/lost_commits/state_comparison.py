@@ -15,10 +15,10 @@ import asyncpg
 import msgspec
 
 from queue_core.access.accounts import Roll
+from queue_core.message.json_arguments import stored
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.store.lost_commits.losses import SETBACK, Loss
-from queue_core.store.tables.arguments import stored
 
 if TYPE_CHECKING:
     from queue_core.sessions.sessions import Sessions

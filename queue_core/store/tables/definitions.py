@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
 from queue_core.errors import CoreError, InvalidArgument, NotEquivalent
+from queue_core.message.json_arguments import declared, stored
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store import schema
-from queue_core.store.tables.arguments import declared, stored
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.table_transactions import insert_rows, transaction, unnested
 from queue_core.store.tables.unanswered_changes import UnansweredChanges

@@ -23,11 +23,11 @@ from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer
 from queue_core.delivery.cursor import Cursor
 from queue_core.delivery.intervals import Intervals
 from queue_core.errors import InvalidArgument
+from queue_core.message.json_arguments import stored
 from queue_core.message.message import utc
 from queue_core.queues.classic import ClassicQueue
 from queue_core.queues.reserved_names import is_own
 from queue_core.store.log_once import Complaints
-from queue_core.store.tables.arguments import stored
 from queue_core.store.write.fence import Fence, fenced
 from queue_core.store.write.rows import clean
 

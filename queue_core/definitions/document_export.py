@@ -1,0 +1,139 @@
+"""Writes what is present as a definitions file, which RabbitMQ's tools and our own import read.
+
+Only what survives a restart is written. Hashes that came from RabbitMQ are written as they came;
+our own have an algorithm's name that RabbitMQ does not know, so that it refuses such a user rather
+than letting nobody in without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from queue_core.access.accounts import User
+from queue_core.access.rabbitmq_passwords import SHA256, in_rabbitmqs_words, is_from_rabbitmq
+from queue_core.definitions.present import Present, PresentVhost
+from queue_core.definitions.rights_plan import ARGON2ID
+from queue_core.message.json_arguments import stored
+from queue_core.queues.reserved_names import is_own
+from queue_core.queues.spec import QueueKind
+from queue_core.routing.exchanges import ExchangeSpec
+
+PRODUCT: Final = "Howdah"
+BUILT_IN_PREFIX: Final = "amq."
+
+
+def export_all(present: Present, rabbitmq_version: str, version: str) -> dict[str, Any]:
+    """Writes the file of everything. The first version is that of RabbitMQ whose form it has."""
+    roll = present.roll
+    vhosts = sorted(present.vhosts.items())
+    return {
+        "rabbit_version": rabbitmq_version,
+        "rabbitmq_version": rabbitmq_version,
+        "product_name": PRODUCT,
+        "product_version": version,
+        "users": [_user(user) for _, user in sorted(roll.users.items())],
+        "vhosts": [{"name": name} for name, _ in vhosts],
+        "permissions": [
+            {
+                "user": user,
+                "vhost": vhost,
+                "configure": p.configure,
+                "write": p.write,
+                "read": p.read,
+            }
+            for (user, vhost), p in sorted(roll.permissions.items())
+        ],
+        "topic_permissions": [
+            {"user": user, "vhost": vhost, "exchange": exchange, "write": p.write, "read": p.read}
+            for (user, vhost, exchange), p in sorted(roll.topic_permissions.items())
+        ],
+        "global_parameters": [],
+        "parameters": [],
+        "policies": [],
+        "queues": [{**each, "vhost": name} for name, of in vhosts for each in _queues(of)],
+        "exchanges": [{**each, "vhost": name} for name, of in vhosts for each in _exchanges(of)],
+        "bindings": [{**each, "vhost": name} for name, of in vhosts for each in _bindings(of)],
+    }
+
+
+def export_vhost(
+    present: PresentVhost, name: str, rabbitmq_version: str, version: str
+) -> dict[str, Any]:
+    """Writes the file of one virtual host, whose items do not name it: it may be imported into
+    another."""
+    return {
+        "rabbit_version": rabbitmq_version,
+        "product_name": PRODUCT,
+        "product_version": version,
+        "original_vhost_name": name,
+        "parameters": [],
+        "policies": [],
+        "queues": list(_queues(present)),
+        "exchanges": list(_exchanges(present)),
+        "bindings": list(_bindings(present)),
+    }
+
+
+def _user(user: User) -> dict[str, Any]:
+    kept = user.password_hash
+    if kept is None:
+        password_hash, algorithm = "", SHA256
+    elif is_from_rabbitmq(kept):
+        password_hash, algorithm = in_rabbitmqs_words(kept)
+    else:
+        password_hash, algorithm = kept, ARGON2ID
+    verifier = {} if user.verifier is None else {"scram_verifier": str(user.verifier)}
+    return {
+        "name": user.name,
+        "password_hash": password_hash,
+        "hashing_algorithm": algorithm,
+        "tags": sorted(user.tags),
+        "limits": {},
+        **verifier,
+    }
+
+
+def _queues(present: PresentVhost) -> Iterator[dict[str, Any]]:
+    for name, spec in sorted(present.queues.items()):
+        if spec.kind is not QueueKind.EPHEMERAL and not is_own(name):
+            yield {
+                "name": name,
+                "durable": True,
+                "auto_delete": False,
+                "arguments": stored(spec.arguments),
+            }
+
+
+def _exchanges(present: PresentVhost) -> Iterator[dict[str, Any]]:
+    for name, spec in sorted(present.exchanges.items()):
+        if _is_kept(spec) and not name.startswith(BUILT_IN_PREFIX):
+            yield {
+                "name": name,
+                "type": spec.kind.value,
+                "durable": True,
+                "auto_delete": spec.auto_delete,
+                "internal": spec.internal,
+                "arguments": stored(spec.arguments),
+            }
+
+
+def _bindings(present: PresentVhost) -> Iterator[dict[str, Any]]:
+    """Yields the bindings between what is written: those of passing queues are passing, too."""
+    queues = {each["name"] for each in _queues(present)}
+    passing = {name for name, spec in present.exchanges.items() if not _is_kept(spec)}
+    for each in present.bindings:
+        is_queue = each.destination_type == "queue"
+        leads_on = each.destination in queues if is_queue else each.destination not in passing
+        if leads_on and each.source not in passing:
+            yield {
+                "source": each.source,
+                "destination": each.destination,
+                "destination_type": each.destination_type,
+                "routing_key": each.routing_key,
+                "arguments": stored(each.arguments),
+            }
+
+
+def _is_kept(spec: ExchangeSpec) -> bool:
+    return spec.durable

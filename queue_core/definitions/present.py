@@ -1,0 +1,76 @@
+"""Definitions that are there already, whoever knows them: the gateway by its memory, a command by
+the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from queue_core.access.accounts import Roll
+from queue_core.message.value_identity import identity_of, text_of
+from queue_core.queues.reserved_names import is_own
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import ExchangeRef
+from queue_core.routing.exchanges import ExchangeSpec
+from queue_core.vhost import Vhost
+
+
+@dataclass(frozen=True, slots=True)
+class PresentBinding:
+    """A binding by the names of its ends. Two are one when all of it is equal, numbers by value
+    whatever their type."""
+
+    source: str
+    destination_type: str
+    destination: str
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict, compare=False)
+    identity: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        identity = text_of(identity_of(self.arguments)) if self.arguments else ""
+        object.__setattr__(self, "identity", identity)
+
+
+@dataclass(slots=True)
+class PresentVhost:
+    """The exchanges, queues and bindings of a virtual host. Built-in exchanges are among them where
+    the gateway's memory was asked."""
+
+    exchanges: dict[str, ExchangeSpec] = field(default_factory=dict)
+    queues: dict[str, QueueSpec] = field(default_factory=dict)
+    bindings: dict[PresentBinding, None] = field(default_factory=dict)  # in their order
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """All definitions as of one moment."""
+
+    roll: Roll
+    vhosts: Mapping[str, PresentVhost]
+
+
+def present_in(roll: Roll, vhosts: Iterable[Vhost]) -> Present:
+    """Reads the definitions from a running gateway's memory, those that are not durable among
+    them."""
+    return Present(roll, {vhost.name: _present_vhost(vhost) for vhost in vhosts})
+
+
+def _present_vhost(vhost: Vhost) -> PresentVhost:
+    found = PresentVhost()
+    found.exchanges = {spec.name: spec for spec in vhost.router.exchanges() if spec.name}
+    found.queues = {
+        queue.name: queue.spec for queue in vhost.queues.values() if not is_own(queue.name)
+    }
+    for binding in vhost.router.bindings():
+        if binding.is_filter or not binding.source:
+            continue
+        destination = binding.destination
+        is_exchange = isinstance(destination, ExchangeRef)
+        if is_exchange or destination.name in found.queues:
+            kind = "exchange" if is_exchange else "queue"
+            present = PresentBinding(
+                binding.source, kind, destination.name, binding.key, binding.arguments or {}
+            )
+            found.bindings[present] = None
+    return found
