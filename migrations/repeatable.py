@@ -19,6 +19,7 @@ FILES: Final = (
     "views",
     "consumers",
     "publish",
+    "browsing",
     "operations",
     "losses",
     "fence",

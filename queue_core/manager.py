@@ -39,6 +39,7 @@ from queue_core.sessions.subscription import Subscription
 from queue_core.store.background_work import BackgroundWork
 from queue_core.store.database import Database, StoreSettings, open_database
 from queue_core.store.lost_commits.state_comparison import Inventory, remembered
+from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
@@ -144,6 +145,8 @@ class Manager:
         )
         self._database = database
         self._background = BackgroundWork(database, self.vhosts, self.sessions, self._remembered)
+        self.inspection = Inspection(database.inspection)
+        self.redrive = self._background.redrive
         self._stored_vhosts = Vhosts(database.engine)
         self._url = url
         self._loss = LossNotice()

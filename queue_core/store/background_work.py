@@ -27,6 +27,7 @@ from queue_core.store.operator.finding import Level
 from queue_core.store.ownership import Setback
 from queue_core.store.read.recovery import recover, require_tables
 from queue_core.store.requests.outbox import Outbox
+from queue_core.store.requests.redrive import Redrive
 from queue_core.store.requests.sql_commands import Commands
 from queue_core.store.retry_rules import AWAY
 from queue_core.store.upkeep.drop_segments import Maintenance
@@ -58,7 +59,8 @@ class BackgroundWork:
         self.maintenance = Maintenance(
             database.pool, writer, database.book, database.queues, counters, clock
         )
-        self.commands = Commands(vhosts, database.reader, database.owner.fence)
+        self.redrive = Redrive(database.reader)
+        self.commands = Commands(vhosts, self.redrive, sessions, database.owner.fence)
         self._database = database
         self._outbox = Outbox(vhosts, writer, database.forms, counters, sessions.retained)
         self._remembered = remembered
@@ -176,6 +178,7 @@ class BackgroundWork:
         await database.writer.close()
         await database.reader.close()
         await database.engine.dispose()
+        await database.inspection.close()
         await database.pool.close()
         database.commit_check.close()
 

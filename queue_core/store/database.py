@@ -19,6 +19,7 @@ from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.lost_commits.commit_check import CommitCheck
 from queue_core.store.nodes.rows import NodeTerms
+from queue_core.store.operator.inspection_pool import InspectionPool
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
 from queue_core.store.queue_store import QueueStore
@@ -86,6 +87,7 @@ class Database:
     writer: Writer
     server: ExaminedServer
     pool: asyncpg.Pool  # for reading and upkeep
+    inspection: InspectionPool  # for people's questions
     engine: AsyncEngine  # for the cold tables
     reader: Reader
     definitions: DefinitionStore
@@ -143,6 +145,8 @@ async def open_database(
         server = ExaminedServer(await instance_of(connection))
         pool = await _open_pool(url, settings.pool_size, server)
         held.callback(pool.terminate)
+        inspection = await InspectionPool.open(url, server.prepare)
+        held.callback(inspection.terminate)
         engine = _make_engine(url, server, owner.fence)
         held.push_async_callback(engine.dispose)
         reader, definitions = Reader(pool, forms, counters), DefinitionStore(engine)
@@ -159,6 +163,7 @@ async def open_database(
             writer=writer,
             server=server,
             pool=pool,
+            inspection=inspection,
             engine=engine,
             reader=reader,
             definitions=definitions,

@@ -62,7 +62,17 @@ FROM pg_proc p
 WHERE p.pronamespace = 'howdah'::regnamespace AND p.prosecdef
   AND p.prosrc LIKE '%PERFORM howdah.check_view_key(view_key)%'
 """
-_PURE = ("protocol_name", "slashed", "dotted", "body_text", "held_offsets", "is_served")
+_PURE = (
+    "protocol_name",
+    "slashed",
+    "dotted",
+    "body_text",
+    "body_json",
+    "failure_text",
+    "topic_matches",
+    "held_offsets",
+    "is_served",
+)
 
 _VIEWS = {
     "commands",
@@ -74,7 +84,10 @@ _VIEWS = {
     "queue_status",
     "ready_messages",
     "dead_letters",
+    "etl_status",
+    "segment_status",
 }
+_OPERATORS_VIEWS = {"session_status", "session_subscriptions", "retained_messages"}
 
 
 @asynccontextmanager
@@ -132,6 +145,11 @@ ALLOWED = [
     ("howdah_operator", "SELECT howdah.is_served() FROM howdah.consumer_status, howdah.in_flight"),
     ("howdah_reader", "SELECT * FROM howdah.consumer_status, howdah.in_flight"),
     ("howdah_gateway", "TRUNCATE howdah.consumer"),
+    ("howdah_operator", "SELECT * FROM howdah.browse('q'), howdah.dead_letter_causes('q')"),
+    ("howdah_operator", "SELECT howdah.offset_at('q', now()), howdah.message_life('q', 0)"),
+    ("howdah_operator", "SELECT * FROM howdah.session_status, howdah.session_subscriptions"),
+    ("howdah_operator", "SELECT * FROM howdah.retained_messages, howdah.etl_status"),
+    ("howdah_gateway", "SELECT * FROM howdah.browse('q'), howdah.segment_status"),
     ("howdah_publisher", "SELECT howdah.publish('q', 'x'::bytea)"),
     ("howdah_publisher", "SELECT howdah.publish_many('q', ARRAY['a', 'b']), howdah.wake()"),
     ("howdah_publisher", "SELECT howdah.publish('q', '{}'::jsonb)"),
@@ -168,6 +186,9 @@ REFUSED = [
     ("howdah_publisher", "SELECT * FROM howdah.queue_status"),
     ("howdah_publisher", "SELECT * FROM howdah.peek('q')"),
     ("howdah_publisher", "SELECT howdah.purge('q')"),
+    ("howdah_publisher", "SELECT * FROM howdah.browse('q')"),
+    ("howdah_reader", "SELECT * FROM howdah.session_status"),
+    ("howdah_reader", "SELECT * FROM howdah.retained_messages"),
     ("howdah_publisher", "SELECT * FROM howdah.commands"),
     ("howdah_publisher", "SELECT * FROM howdah.consumer_status"),
     ("howdah_operator", "SELECT * FROM howdah.consumer"),
@@ -208,7 +229,7 @@ async def test_nothing_is_open_to_everyone_but_what_shows_nothing(db: asyncpg.Co
     assert opened == {*_PURE, *(row[0] for row in await db.fetch(_KEYED))}
 
 
-@pytest.mark.parametrize("view", sorted(_VIEWS))
+@pytest.mark.parametrize("view", sorted(_VIEWS | _OPERATORS_VIEWS))
 async def test_a_view_that_is_granted_can_be_read_without_any_role_of_ours(
     seeded: asyncpg.Connection, migrated_url: str, view: str
 ) -> None:
@@ -274,7 +295,8 @@ async def test_operators_and_readers_see_all_views_and_publishers_see_nothing(
     db: asyncpg.Connection,
 ) -> None:
     seen = {role: set(await db.fetch(_TABLE_GRANTS, role)) for role in ROLES}
-    expected = {(name, "SELECT") for name in (*_VIEWS, *DEFINITION_TABLES, *LOSS_TABLES)}
+    operators = (*_VIEWS, *_OPERATORS_VIEWS, *DEFINITION_TABLES, *LOSS_TABLES)
+    expected = {(name, "SELECT") for name in operators}
     assert {tuple(row) for row in seen["howdah_operator"]} == expected
     assert {tuple(row) for row in seen["howdah_reader"]} >= {(v, "SELECT") for v in _VIEWS}
     assert {privilege for _, privilege in seen["howdah_reader"]} == {"SELECT"}

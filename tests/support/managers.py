@@ -109,6 +109,7 @@ class House:
         if manager.writer._connection is not None:
             manager.writer._connection.terminate()
         manager._database.pool.terminate()
+        manager._database.inspection.terminate()
         await manager.auth.close()
         await manager._database.engine.dispose()
         await self._forgotten()

@@ -100,12 +100,13 @@ DECLARE
     submitted bigint;
 BEGIN
     IF kind IS NULL OR kind <> ALL (ARRAY[
-        'purge', 'redrive', 'delete_queue', 'declare_queue', 'bind', 'unbind', 'reset_group'
+        'purge', 'redrive', 'delete_queue', 'declare_queue', 'bind', 'unbind', 'reset_group',
+        'end_session'
     ]) THEN
         RAISE EXCEPTION 'there is no command %', quote_nullable(kind)
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'Use purge(), redrive(), delete_queue(), declare_queue(), bind(), '
-                         'unbind() or reset_group().';
+                         'unbind(), reset_group() or end_session().';
     END IF;
     IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = submit_command.vhost) THEN
         RAISE EXCEPTION 'there is no virtual host %', quote_nullable(vhost)
@@ -134,7 +135,7 @@ END
 $function$;
 COMMENT ON FUNCTION howdah.submit_command(text, text, text, jsonb) IS
     'Asks the gateway for something. Internal: call purge(), redrive(), delete_queue(), '
-    'declare_queue(), bind(), unbind() or reset_group().';
+    'declare_queue(), bind(), unbind(), reset_group() or end_session().';
 
 CREATE OR REPLACE FUNCTION howdah.redrive(
     queue text, predicate text DEFAULT 'true', vhost text DEFAULT '/'
@@ -153,8 +154,21 @@ BEGIN
     EXECUTE format(
         $query$
             SELECT range_agg(int8range(r."offset", r."offset", '[]'))
-            FROM howdah.ready_messages r
-            WHERE r.vhost = $1 AND r.queue = $2 AND r.deaths IS NOT NULL AND (%s
+            FROM (
+                SELECT m.*, d.died_in, d.reason, d.died_at, d.deaths_in_all,
+                       howdah.failure_text(m.headers) AS failure
+                FROM howdah.ready_messages m
+                CROSS JOIN LATERAL (
+                    SELECT
+                        m.deaths -> 0 ->> 'queue' AS died_in,
+                        m.deaths -> 0 ->> 'reason' AS reason,
+                        to_timestamp((m.deaths -> 0 ->> 'time')::double precision) AS died_at,
+                        (SELECT sum(coalesce((e.death ->> 'count')::bigint, 1))
+                         FROM jsonb_array_elements(m.deaths) AS e(death)) AS deaths_in_all
+                ) d
+                WHERE m.vhost = $1 AND m.queue = $2 AND m.deaths IS NOT NULL
+            ) r
+            WHERE (%s
             )
         $query$, predicate)
     INTO offsets USING vhost, queue;
@@ -165,8 +179,8 @@ END
 $function$;
 COMMENT ON FUNCTION howdah.redrive(text, text, text) IS
     'Sends dead letters that lie in a queue back to the queues they died in. The predicate is an '
-    'SQL condition on the columns of ready_messages. Returns the number of a command; see '
-    'command_status().';
+    'SQL condition on the columns of ready_messages and of dead_letters. Returns the number of a '
+    'command; see command_status().';
 
 CREATE OR REPLACE FUNCTION howdah.purge(queue text, vhost text DEFAULT '/') RETURNS bigint
 LANGUAGE sql
@@ -272,6 +286,30 @@ $function$;
 COMMENT ON FUNCTION howdah.reset_group(text, text, text, text) IS
     'Sends a consumer group of a stream that nobody reads by to another place: first, last, next, '
     'an offset or a time. Returns the number of a command; see command_status().';
+
+CREATE OR REPLACE FUNCTION howdah.end_session(client_id text, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    queue_name text;
+BEGIN
+    SELECT s.queue_name INTO queue_name FROM howdah.session s
+    WHERE s.vhost = end_session.vhost AND s.client_id = end_session.client_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no stored session % in virtual host %',
+            quote_nullable(client_id), quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'See howdah.session_status. A session that ends with its connection is in '
+                         'the gateway''s memory only.';
+    END IF;
+    RETURN howdah.submit_command(
+        'end_session', vhost, queue_name, jsonb_build_object('client_id', client_id));
+END
+$function$;
+COMMENT ON FUNCTION howdah.end_session(text, text) IS
+    'Ends an MQTT session with its subscriptions and all that waits for it, and disconnects its '
+    'client. Returns the number of a command; see command_status().';
 
 CREATE OR REPLACE FUNCTION howdah.submit_binding(
     kind text, queue text, routing_key text, exchange text, arguments jsonb, vhost text

@@ -54,7 +54,10 @@ GRANT EXECUTE ON FUNCTION
     howdah.protocol_name(smallint),
     howdah.slashed(text),
     howdah.dotted(text),
-    howdah.body_text(bytea)
+    howdah.body_text(bytea),
+    howdah.body_json(bytea),
+    howdah.failure_text(jsonb),
+    howdah.topic_matches(text, text)
     TO PUBLIC;
 
 -- ----------------------------------------------------------------------------------- the gateway
@@ -88,6 +91,17 @@ GRANT EXECUTE ON FUNCTION
     howdah.drop_generation(integer),
     howdah.torn_tables()
     TO howdah_gateway;
+-- What the management API shows. It looks with these rights, and judges by its own who may see it.
+GRANT SELECT ON
+    howdah.consumer_lag, howdah.session_status, howdah.session_subscriptions,
+    howdah.retained_messages, howdah.etl_status, howdah.segment_status
+    TO howdah_gateway;
+GRANT EXECUTE ON FUNCTION
+    howdah.browse(text, bigint, integer, boolean, boolean, text),
+    howdah.offset_at(text, timestamptz, text),
+    howdah.dead_letter_causes(text, bigint, integer, text),
+    howdah.message_life(text, bigint, text)
+    TO howdah_gateway;
 
 -- ----------------------------------------------------------------------------- people and programs
 
@@ -107,8 +121,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     howdah.settlement_state, howdah.consumer_lag, howdah.queue_status, howdah.ready_messages,
     howdah.dead_letters, howdah.outbox_status, howdah.commands, howdah.consumer_status,
-    howdah.in_flight, howdah.loss, howdah.log_end, howdah.ownership, howdah.node,
-    howdah.commit_mark
+    howdah.in_flight, howdah.etl_status, howdah.segment_status, howdah.loss, howdah.log_end,
+    howdah.ownership, howdah.node, howdah.commit_mark
     TO howdah_operator, howdah_reader;
 GRANT EXECUTE ON FUNCTION howdah.torn_tables(), howdah.find_gaps()
     TO howdah_operator, howdah_reader;
@@ -116,17 +130,26 @@ GRANT EXECUTE ON FUNCTION
     howdah.protocol_name(smallint),
     howdah.slashed(text),
     howdah.dotted(text),
-    howdah.body_text(bytea)
+    howdah.body_text(bytea),
+    howdah.body_json(bytea),
+    howdah.failure_text(jsonb),
+    howdah.topic_matches(text, text)
     TO howdah_operator, howdah_publisher, howdah_reader;
 
 -- Operators look into queues, and ask the gateway to change them. They see what is defined and where
 -- things lie (torn_tables() reads it with their rights), and messages through the views only.
 GRANT SELECT ON
     howdah.alembic_version, howdah.gateway, howdah.vhost, howdah.exchange, howdah.queue,
-    howdah.binding, howdah.segment
+    howdah.binding, howdah.segment, howdah.session_status, howdah.session_subscriptions,
+    howdah.retained_messages
     TO howdah_operator;
 GRANT EXECUTE ON FUNCTION
     howdah.peek(text, integer, bigint, text),
+    howdah.browse(text, bigint, integer, boolean, boolean, text),
+    howdah.offset_at(text, timestamptz, text),
+    howdah.dead_letter_causes(text, bigint, integer, text),
+    howdah.message_life(text, bigint, text),
+    howdah.end_session(text, text),
     howdah.submit_command(text, text, text, jsonb),
     howdah.redrive(text, text, text),
     howdah.purge(text, text),

@@ -60,6 +60,12 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "packet": _APPEND,
     "outbox": "SELECT, DELETE",
     "command": "SELECT, DELETE",
+    "consumer_lag": "SELECT",
+    "session_status": "SELECT",
+    "session_subscriptions": "SELECT",
+    "retained_messages": "SELECT",
+    "etl_status": "SELECT",
+    "segment_status": "SELECT",
 }
 COLUMN_RIGHTS: Final[dict[tuple[str, str], str]] = {
     ("outbox", "waiting_for"): "UPDATE",
@@ -77,6 +83,10 @@ FUNCTIONS: Final = (
     "drop_generation(integer)",
     "hold(integer, timestamptz, integer, bigint, bigint)",
     "torn_tables()",
+    "browse(text, bigint, integer, boolean, boolean, text)",
+    "offset_at(text, timestamptz, text)",
+    "dead_letter_causes(text, bigint, integer, text)",
+    "message_life(text, bigint, text)",
 )
 
 # Several rights in one question mean any of them, so each is asked for on its own.

@@ -1,6 +1,6 @@
-"""Commands that people give in SQL: purge, redrive, declare, delete, bind, reset a group. The
-gateway runs them, since it alone knows which consumer holds which message; the answer goes into the
-command's row."""
+"""Commands that people give in SQL: purge, redrive, declare, delete, bind, reset a group, end a
+session. The gateway runs them, since it alone knows which consumer holds which message; the answer
+goes into the command's row."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
-from queue_core.commit.unit import Unit
-from queue_core.delivery.consumer import Entry, Position
-from queue_core.delivery.cursor import Cursor
+from queue_core.delivery.consumer import Position
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
-from queue_core.message.message import Message
 from queue_core.queues.classic import ClassicQueue
-from queue_core.queues.queue import Appends
 from queue_core.queues.spec import QueueSpec
 from queue_core.queues.stream import StreamQueue
-from queue_core.store.read.reader import Reader
 from queue_core.store.read.recovery import parse_multirange
+from queue_core.store.requests.redrive import Redrive
 from queue_core.store.retry_rules import AWAY
 from queue_core.store.write.fence import Fence, condition
 from queue_core.store.write.rows import clean
 
 if TYPE_CHECKING:
+    from queue_core.sessions.sessions import Sessions
     from queue_core.vhost import Vhost
 
 log = logging.getLogger(__name__)
@@ -45,16 +42,18 @@ FORGET: Final = """
     WHERE id IN (SELECT id FROM howdah.command ORDER BY id LIMIT 200)
       AND done_at < now() - interval '7 days'
 """
-REDRIVE_CHUNK_MESSAGES: Final = 500
 
 Result = dict[str, Any]
 Answer = tuple[Result | None, str | None]  # what came of it, or why nothing did
 
 
 class Commands:
-    def __init__(self, vhosts: Mapping[str, Vhost], reader: Reader, fence: Fence) -> None:
+    def __init__(
+        self, vhosts: Mapping[str, Vhost], redrive: Redrive, sessions: Sessions, fence: Fence
+    ) -> None:
         self._vhosts = vhosts
-        self._reader = reader
+        self._redriver = redrive
+        self._sessions = sessions
         self._fence = fence
         self._unsaid: dict[int, Answer] = {}  # done, and the database was away for the answer
         self._kinds: dict[str, Callable[[Vhost, str, Result], Any]] = {
@@ -65,6 +64,7 @@ class Commands:
             "bind": self._bind,
             "unbind": self._unbind,
             "reset_group": self._reset_group,
+            "end_session": self._end_session,
         }
 
     async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
@@ -155,46 +155,17 @@ class Commands:
         return {"group": argument["group"], "offset": start}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
-        """Moves each dead letter back to the queue it died in; it leaves this queue in the same
-        commit."""
-        queue = vhost.queue(name)
-        if not isinstance(queue, ClassicQueue):
-            raise InvalidArgument(f"queue '{name}' is {queue.spec.kind}: only classic ones redrive")
         wanted = [
             offset
             for start, end in parse_multirange(argument.get("offsets", "{}"))
             for offset in range(start, end)
         ]
-        moved = 0
-        for at in range(0, len(wanted), REDRIVE_CHUNK_MESSAGES):
-            moved += await self._redrive_some(
-                vhost, queue, wanted[at : at + REDRIVE_CHUNK_MESSAGES]
-            )
-        return {"moved": moved, "left": len(wanted) - moved}
+        done = await self._redriver.run(vhost, name, wanted)
+        return {"moved": done.moved, "left": done.left}
 
-    async def _redrive_some(self, vhost: Vhost, queue: ClassicQueue, offsets: list[int]) -> int:
-        """Redrives the given offsets: each is read first and taken then, so that all are still
-        ready should the database go away in between."""
-        cursor, moved = queue.cursor, 0
-        while offsets and (entries := await self._reader.read_offsets(queue.log, offsets)):
-            for entry in entries:
-                self._reader.amend(entry, cursor.history.amendments)
-                if cursor.ready.claim(entry):
-                    moved += self._revive(vhost, cursor, entry)
-            offsets = [offset for offset in offsets if offset > entries[-1].offset]
-        await vhost.writer.flushed()
-        return moved
-
-    @staticmethod
-    def _revive(vhost: Vhost, cursor: Cursor, entry: Entry) -> bool:
-        appends: Appends = []
-        deaths = entry.message.deaths
-        target = vhost.queues.get(deaths[0].queue) if deaths else None
-        if target is None or not target.take(revived(entry.message), (), appends, stays=True):
-            cursor.take_back(entry)
-            return False
-        vhost.writer.submit(Unit(appends, moves=[(cursor, entry)]))
-        return True
+    async def _end_session(self, vhost: Vhost, _queue: str, argument: Result) -> Result:
+        await self._sessions.end(vhost, argument["client_id"])
+        return {"client_id": argument["client_id"]}
 
 
 def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:
@@ -206,20 +177,3 @@ def _check_same(vhost: Vhost, name: str, queue_id: int | None) -> None:
         raise QueueNotFound(
             f"queue '{name}' is another one than when this was asked for; ask again"
         )
-
-
-def revived(message: Message) -> Message:
-    """Returns the message as it was before its last death; the deaths stay on record."""
-    death = message.deaths[0]
-    return Message(
-        message.body,
-        death.exchange,
-        routing_key=death.routing_keys[0] if death.routing_keys else message.routing_key,
-        durable=message.durable,
-        form=message.form,
-        native=message.native,
-        properties=message.properties if message.form is None else None,
-        priority=message.priority,
-        publisher=message.publisher,
-        deaths=message.deaths,
-    )
