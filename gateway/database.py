@@ -22,6 +22,7 @@ from gateway.config.keys import Config
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.access.scram import Verifier
 from queue_core.errors import StoreUnavailable
+from queue_core.store.primary import NoPrimary, connect_to_any
 
 if TYPE_CHECKING:
     from queue_core.store.operator.preflight import Problem
@@ -84,7 +85,7 @@ async def _serving_url(url: str) -> PrivateUrl:
     own, is kept in memory only, and the server is told its verifier."""
     password = secrets.token_urlsafe(24)
     async with reaching(url):
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        connection = await connect_to_any(url, seconds=CONNECT_SECONDS)
         try:
             exists = await connection.fetchval(ROLE_EXISTS, SERVING_ROLE)
             await connection.execute(
@@ -136,7 +137,7 @@ async def _problems(url: str) -> list[Problem]:
     from queue_core.store.operator.finding import Level
 
     async with reaching(url):
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        connection = await connect_to_any(url, seconds=CONNECT_SECONDS)
         try:
             problems = await preflight.check(connection)
             found = [] if problems else await doctor_checks.safety(connection)
@@ -253,6 +254,8 @@ def _way_out(error: BaseException) -> str:
                 "let a DBA run the output of `howdah migrate --sql` and GRANT howdah_gateway to "
                 "this user, or give it the right to create a schema and roles"
             )
+        case NoPrimary():
+            return "see that one of them runs as the primary, and that this machine may connect"
         case asyncpg.ReadOnlySQLTransactionError():
             return "this server takes no writes: point database.url at the primary"
         case asyncpg.DiskFullError():

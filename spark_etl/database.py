@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from spark_etl.errors import EtlError, EtlSetupError, InterruptedReadError
-from spark_etl.jdbc_options import DRIVER, jdbc_options
+from spark_etl.jdbc_options import DRIVER, addresses, jdbc_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,9 +170,8 @@ def refuse_standby(database: Database, url: str) -> None:
 
 
 def place(url: str) -> str:
-    """Names the host, port and database of a URL, without the password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    """Names the hosts, ports and database of a URL, without the password."""
+    return addresses(url) + urlsplit(url).path
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from gateway.postgres.errors import DataDirInUse
 from queue_core.store.operator import queue_operations
 from queue_core.store.operator.queue_operations import Operations
 from queue_core.store.planner_settings import NO_JIT
+from queue_core.store.primary import connect_to_any
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -118,7 +119,7 @@ async def _lack(url: str, role: str) -> str:
     """Says what helps a login that was denied something: a grant of the role, unless that would be
     in vain, because there is no schema to grant it on, or the login has it already."""
     try:
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        connection = await connect_to_any(url, seconds=CONNECT_SECONDS)
         try:
             row = await connection.fetchrow(LACK, role)
         finally:
@@ -164,7 +165,7 @@ async def engine_for(config: Config, *, make: bool = False) -> AsyncIterator[Asy
             await bring_up_to_date(url)
 
         async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+            connection = await connect_to_any(url, seconds=CONNECT_SECONDS)
             await connection.execute(NO_JIT)
             return connection
 

@@ -6,14 +6,13 @@ Answers for the contract with whoever runs the gateway. It must not act on any o
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from gateway.config.database_url import url_problem
 from gateway.config.file_and_environment import ConfigError
 from gateway.config.memory_keys import Memory
 from gateway.config.quantities import Duration, Size
@@ -34,15 +33,14 @@ HOLD_A_MESSAGE: Final = {
 LONGEST_IDLE: Final = Duration(24 * 86_400)
 # PostgreSQL takes a value of up to 1 GB in a statement of up to 1 GB, and hangs up on more.
 LARGEST_MESSAGE: Final = Size(512 * MIB)
-# A host, or an IPv6 address in brackets, and a port; what has a colon too much is no host.
-_PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(?::(\d{1,5}))?", re.ASCII)
 
 
 class Database(Section, frozen=True, kw_only=True):
     url: Annotated[
         str | None,
         Meta(
-            description="PostgreSQL to use; without it the gateway runs a private one in data_dir"
+            description="PostgreSQL to use; without it the gateway runs a private one in data_dir. "
+            "Of several hosts (host1:port1,host2:port2) the one that takes writes is used"
         ),
     ] = None
     migrate: Annotated[
@@ -531,31 +529,13 @@ def _database_problems(config: Config) -> list[str]:
     url = config.database.url
     if url is None:
         return []
-    problems = []
-    # The value is not shown: it holds a password.
-    if not _is_server_url(url):
-        problems.append(
-            "database.url: expected postgresql://user:password@host:port/database, with %40 for @, "
-            "%2F for / and so on in user and password"
-        )
+    problem = url_problem(url)
+    problems = [] if problem is None else [f"database.url: {problem}"]
     if config.postgres != Postgres():
         problems.append(
             "postgres: is for the private PostgreSQL, which database.url replaces: leave one out"
         )
     return problems
-
-
-def _is_server_url(url: str) -> bool:
-    """Tells if a URL's parts are what they seem to be: with a / or # in the password, the rest of
-    it would be taken for a database, and shown in messages."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    if parts.scheme not in ("postgresql", "postgres") or parts.fragment or "@" in parts.path:
-        return False
-    places = [_PLACE.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
-    return all(found is not None and int(found[1] or 1) in range(1, 65_536) for found in places)
 
 
 def _listener_problems(listeners: Listeners) -> list[str]:

@@ -148,7 +148,7 @@ class BackgroundWork:
                 f"{summary(losses) or 'nothing that this gateway knows of'}. All connections end, "
                 "and this gateway starts anew from what the tables say; see howdah.loss"
             )
-        self._database.server.instance = await instance_of(connection)
+        await self._database.follow(await instance_of(connection))
 
     async def _look_back(self, connection: asyncpg.Connection, *, is_short: bool) -> list[Loss]:
         """Names what memory holds for committed and the tables do not have; `is_short`: commits

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+from sqlalchemy import event
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from queue_core.counters import Counters
 from queue_core.message.message import utc
@@ -22,6 +26,7 @@ from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.operator.inspection_pool import InspectionPool
 from queue_core.store.ownership import Login, Owner, take_ownership
 from queue_core.store.planner_settings import NO_JIT, PooledConnection
+from queue_core.store.primary import connect_to_primary
 from queue_core.store.queue_store import QueueStore
 from queue_core.store.read.reader import Reader
 from queue_core.store.read.recovery import Recovered, recover, recover_delays
@@ -119,6 +124,14 @@ class Database:
         async with transaction(self.engine):
             pass
 
+    async def follow(self, instance: tuple[object, ...]) -> None:
+        """Goes on with the server that the writer has looked at. Sessions of the one before are
+        not used again: it may still be there, read-only or cut off, and know nothing of what
+        follows."""
+        if instance != self.server.instance:
+            self.server.instance = instance
+            await self.pool.expire_connections()
+
     async def abandon(self) -> None:
         """Lets everything go after a start that failed: others may need it."""
         await self.writer.close()
@@ -180,11 +193,14 @@ async def open_database(
 
 
 async def _open_pool(url: str, size: int, server: ExaminedServer) -> asyncpg.Pool:
+    async def connect(dsn: str | None = None, **options: Any) -> asyncpg.Connection:
+        return await connect_to_primary(dsn or url, **options)
+
     return await asyncpg.create_pool(
-        url,
         min_size=1,
         max_size=size,
         connection_class=PooledConnection,
+        connect=connect,
         init=server.prepare,
         server_settings={"application_name": "howdah gateway (reader)", "timezone": "UTC"},
     )
@@ -192,10 +208,9 @@ async def _open_pool(url: str, size: int, server: ExaminedServer) -> asyncpg.Poo
 
 def _make_engine(url: str, server: ExaminedServer, fence: Fence) -> AsyncEngine:
     async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
-        """Connects as asyncpg reads the url, sslmode, several hosts and all; SQLAlchemy would
-        not."""
+        """Connects as asyncpg reads the url, sslmode and all; SQLAlchemy would not."""
         settings = {"application_name": "howdah gateway"}
-        connection = await asyncpg.connect(url, server_settings=settings)
+        connection = await connect_to_primary(url, server_settings=settings)
         try:
             await server.prepare(connection)
         except BaseException:  # whoever asked has gone, and nobody else knows of it
@@ -203,7 +218,7 @@ def _make_engine(url: str, server: ExaminedServer, fence: Fence) -> AsyncEngine:
             raise
         return connection
 
-    return create_async_engine(
+    engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
         pool_size=2,
@@ -212,6 +227,24 @@ def _make_engine(url: str, server: ExaminedServer, fence: Fence) -> AsyncEngine:
         hide_parameters=True,  # an error's text reaches the log, and they are clients' messages
         execution_options={FENCE: fence},
     )
+    event.listen(engine.sync_engine, "connect", partial(_note_instance, server))
+    event.listen(engine.sync_engine, "checkout", partial(_require_instance, server))
+    return engine
+
+
+def _note_instance(
+    server: ExaminedServer, _connection: object, record: ConnectionPoolEntry
+) -> None:
+    record.info[INSTANCE] = server.instance
+
+
+def _require_instance(
+    server: ExaminedServer, _connection: object, record: ConnectionPoolEntry, _proxy: object
+) -> None:
+    """Refuses a pooled connection to a server that the writer has left; SQLAlchemy then makes
+    another one."""
+    if record.info[INSTANCE] != server.instance:
+        raise DisconnectionError("the gateway follows another server")
 
 
 async def instance_of(connection: asyncpg.Connection) -> tuple[object, ...]:

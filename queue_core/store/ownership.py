@@ -47,6 +47,7 @@ from queue_core.store.nodes.rows import (
 )
 from queue_core.store.planner_settings import NO_JIT
 from queue_core.store.pooler_check import require_session
+from queue_core.store.primary import connect_to_primary
 from queue_core.store.tcp_keepalive import keep_alive
 from queue_core.store.write.fence import READ_COMMITTED, Fence
 from queue_core.store.write.synchronous_commit import insist_on_commits
@@ -69,6 +70,9 @@ PATIENCE: Final = """
         'statement_timeout', 'lock_timeout', 'transaction_timeout',
         'idle_in_transaction_session_timeout', 'idle_session_timeout')
 """
+
+# A commit whose wait for a standby was cancelled is answered like any other, but for a warning.
+WARNINGS: Final = "SET client_min_messages = 'warning'"
 
 # The writer's statements insert arrays: a plan made anew for each costs as much as 100 rows do, and
 # is no other. (With the fence in them, the server would make one for each.)
@@ -201,15 +205,13 @@ class Owner:
 
 async def open_session(url: str, settings: dict[str, str]) -> asyncpg.Connection:
     """Opens a session that can hold locks for life; it has none yet. Raises NoSession."""
-    connection = await asyncpg.connect(
-        url, server_settings=settings, timeout=10, command_timeout=None
-    )
+    connection = await connect_to_primary(url, server_settings=settings, command_timeout=None)
     try:
         await keep_alive(connection)
-        for statement in (KEEPALIVE, PATIENCE, NO_JIT, PLANS, READ_COMMITTED):
+        for statement in (KEEPALIVE, PATIENCE, WARNINGS, NO_JIT, PLANS, READ_COMMITTED):
             await connection.execute(statement)
         await insist_on_commits(connection)
-        other = await asyncpg.connect(url, server_settings=settings, timeout=10)
+        other = await connect_to_primary(url, server_settings=settings)
         try:
             await require_session(connection, other)
         finally:

@@ -1,9 +1,11 @@
-"""Refuses connections that are not a session of their own, as the lock on the database needs:
-behind a pooler that gives a session to each transaction, two gateways would both hold it."""
+"""Refuses connections that are not a session of their own, and servers whose advisory locks keep
+nobody out: behind a pooler that gives a session to each transaction, or on a look-alike of
+PostgreSQL that only pretends to lock, two gateways would both own the database."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Final
 
 import asyncpg
@@ -23,9 +25,14 @@ WAY_OUT: Final = (
     "holds a lock, settings and prepared statements for as long as its session lasts"
 )
 
+LOCK_BITS: Final = 62  # of a random key, which nobody else asks for
+TRY_LOCK: Final = "SELECT pg_try_advisory_lock($1)"
+UNLOCK: Final = "SELECT pg_advisory_unlock($1)"
+
 
 class NoSession(StoreUnavailable):
-    """The connection changes its session from one transaction to the next."""
+    """The connection changes its session from one transaction to the next, or its locks keep no
+    other session out."""
 
 
 async def require_session(connection: asyncpg.Connection, other: asyncpg.Connection) -> None:
@@ -44,6 +51,7 @@ async def require_session(connection: asyncpg.Connection, other: asyncpg.Connect
                         f"processes {before}, {others}, {after}): a pooler in transaction mode "
                         f"stands in between; {WAY_OUT}"
                     )
+            await _require_locks(connection, other)
     except STRAYED as error:
         raise NoSession(
             f"a prepared statement was lost between two transactions ({error}): a pooler in "
@@ -55,6 +63,25 @@ async def require_session(connection: asyncpg.Connection, other: asyncpg.Connect
             "gateway had a transaction open: a pooler with one session for both, or a server that "
             f"is overloaded; {WAY_OUT}"
         ) from None
+
+
+async def _require_locks(connection: asyncpg.Connection, other: asyncpg.Connection) -> None:
+    """Raises NoSession unless an advisory lock that one session holds is refused to another, and
+    free for it afterwards."""
+    key = secrets.randbits(LOCK_BITS)
+    is_held = await connection.fetchval(TRY_LOCK, key)
+    is_shared = await other.fetchval(TRY_LOCK, key)
+    await connection.fetchval(UNLOCK, key)
+    is_free = is_shared or await other.fetchval(TRY_LOCK, key)
+    await other.fetchval(UNLOCK, key)
+    if not is_held or is_shared or not is_free:
+        raise NoSession(
+            "the server's advisory locks keep nobody out: one that a session held was "
+            f"{'granted' if is_shared else 'not granted as it should be'} to another, so two "
+            "gateways could own this database at once; the gateway needs PostgreSQL itself, or a "
+            "server with its advisory locks: see the server's documentation for how to switch "
+            "them on"
+        )
 
 
 async def _pid(connection: asyncpg.Connection) -> int:

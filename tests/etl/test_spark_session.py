@@ -57,6 +57,16 @@ def test_the_options_follow_the_url() -> None:
     assert int(options["fetchsize"]) > 0
 
 
+def test_several_hosts_and_the_kind_of_server_follow_the_url() -> None:
+    options = jdbc_options("postgresql://u:p@db1:5433,[::1],db3/d?target_session_attrs=read-write")
+    assert options["url"].startswith(
+        "jdbc:postgresql://db1:5433,[::1]:5432,db3:5432/d?targetServerType=primary&"
+    )
+    assert (options["user"], options["password"]) == ("u", "p")
+    with pytest.raises(ValueError, match="target_session_attrs: expected one of any, primary"):
+        jdbc_options("postgresql://db1,db2/d?target_session_attrs=master")
+
+
 def test_a_url_of_another_kind_is_refused_without_showing_it() -> None:
     with pytest.raises(ValueError, match="expected postgresql://") as caught:
         jdbc_options("mysql://user:secret@host/db")

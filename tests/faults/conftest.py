@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,7 +17,8 @@ from queue_core.store.operator import migration
 from tests.faults.history import History
 from tests.faults.server import Server
 from tests.support.gateway_process import GatewayProcess
-from tests.support.postgres import create_database
+from tests.support.postgres import create_database, execute
+from tests.support.standby import Standby, running_standby
 
 _numbers = itertools.count(1)
 
@@ -49,6 +51,33 @@ def guest(tmp_path: Path, server: Server, database: str) -> Iterator[GatewayProc
         yield process.start()
     finally:
         process.kill()
+
+
+@pytest.fixture
+def primary(server: Server) -> Iterator[Server]:
+    """A server of the test's own, with a migrated database called messages."""
+    with tempfile.TemporaryDirectory(prefix="howdah-failover-") as folder:
+        Path(folder).chmod(0o711)
+        made = Server(Path(folder) / "data")
+        with made.postgres:
+            execute(made.postgres.url, "CREATE DATABASE messages TEMPLATE template0")
+            yield made
+
+
+@pytest.fixture
+def standby(primary: Server) -> Iterator[Standby]:
+    with tempfile.TemporaryDirectory(prefix="howdah-standby-") as folder:
+        Path(folder).chmod(0o711)
+        with running_standby(primary.postgres, Path(folder)) as made:
+            yield made
+
+
+@pytest.fixture
+def both(primary: Server, standby: Standby) -> str:
+    """The URL of the database with both hosts in it, the primary's first."""
+    url = urlsplit(primary.database("messages"))
+    other = urlsplit(standby.url(url.geturl()))
+    return url._replace(netloc=f"{url.netloc},127.0.0.1:{other.port}").geturl()
 
 
 @pytest.fixture

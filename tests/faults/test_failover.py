@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
 import pika
@@ -18,68 +16,20 @@ import pika.exceptions
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.faults.replication import Client, follows, leave_behind
 from tests.faults.server import Server
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, running
 from tests.support.postgres import execute, fetch_value
-from tests.support.standby import Standby, running_standby
+from tests.support.standby import Standby
 from tests.support.until import PATIENCE_SECONDS, wait_until
 
 WORD = "not-guessed-at-once"
-DURABLE = pika.BasicProperties(delivery_mode=2)
 
 
 @pytest.fixture
-def primary(server: Server) -> Iterator[Server]:
-    """A server of the test's own, with a migrated database called messages."""
-    with tempfile.TemporaryDirectory(prefix="howdah-failover-") as folder:
-        Path(folder).chmod(0o711)
-        made = Server(Path(folder) / "data")
-        with made.postgres:
-            execute(made.postgres.url, "CREATE DATABASE messages TEMPLATE template0")
-            yield made
-
-
-@pytest.fixture
-def standby(primary: Server) -> Iterator[Standby]:
-    with tempfile.TemporaryDirectory(prefix="howdah-standby-") as folder:
-        Path(folder).chmod(0o711)
-        with running_standby(primary.postgres, Path(folder)) as made:
-            yield made
-
-
-@pytest.fixture
-def gateway(primary: Server, standby: Standby, tmp_path: Path) -> Iterator[GatewayProcess]:
-    url = urlsplit(primary.database("messages"))
-    other = urlsplit(standby.url(primary.database("messages")))
-    hosts = f"{url.netloc},127.0.0.1:{other.port}"
-    both = url._replace(netloc=hosts, query="target_session_attrs=read-write").geturl()
-    process = GatewayProcess(tmp_path / "gateway", {"database": {"url": both}})
-    try:
-        process.start()
+def gateway(both: str, tmp_path: Path) -> Iterator[GatewayProcess]:
+    with running(tmp_path / "gateway", {"database": {"url": both}}) as process:
         yield process
-    finally:
-        process.kill()
-
-
-def follows(standby: Standby, primary: str) -> bool:
-    """Whether the standby has all of it; asked of a database that is surely there."""
-    written = fetch_value(primary, "SELECT pg_current_wal_lsn()::text")
-    there = standby.url(primary).rpartition("/")[0] + "/postgres"
-    return bool(fetch_value(there, f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"))
-
-
-def leave_behind(primary: str, standby: Standby) -> str:
-    """The standby has everything up to now, and nothing that comes later; its URL."""
-    wait_until(lambda: follows(standby, primary), "the standby does not follow")
-    there = standby.url(primary)
-    execute(
-        there.rpartition("/")[0] + "/postgres",
-        "ALTER SYSTEM SET primary_conninfo = ''",
-        "SELECT pg_reload_conf()",
-    )
-    receiving = "SELECT count(*) FROM pg_stat_wal_receiver"
-    wait_until(lambda: fetch_value(there, receiving) == 0, "the standby still receives")
-    return there
 
 
 def fail_over(primary: Server, there: str, gateway: GatewayProcess) -> str:
@@ -102,38 +52,6 @@ def die_together(primary: Server, there: str, gateway: GatewayProcess) -> None:
 def losses(url: str) -> str:
     details = "SELECT coalesce(string_agg(detail, E'\\n' ORDER BY id), '') FROM howdah.loss"
     return str(fetch_value(url, details))
-
-
-class Client:
-    def __init__(self, gateway: GatewayProcess, user: str = "guest", word: str = "guest") -> None:
-        parameters = pika.URLParameters(gateway.amqp_url(user, word))
-        self.connection = pika.BlockingConnection(parameters)
-        self.channel = self.connection.channel()
-        self.channel.confirm_delivery()
-
-    def declare(self) -> Client:
-        self.channel.queue_declare("orders", durable=True)
-        self.channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
-        return self
-
-    def publish(self, *bodies: bytes) -> None:
-        """To both, confirmed."""
-        for body in bodies:
-            for queue in ("orders", "log"):
-                self.channel.basic_publish("", queue, body, DURABLE)
-
-    def count(self, queue: str) -> int:
-        found: Any = self.channel.queue_declare(queue, passive=True)
-        return int(found.method.message_count)
-
-    def take(self, count: int) -> list[bytes]:
-        found: list[bytes] = []
-        while len(found) < count:
-            method, _, body = self.channel.basic_get("orders")
-            assert method is not None, f"only {found}"
-            self.channel.basic_ack(method.delivery_tag)
-            found.append(body)
-        return found
 
 
 def numbered(start: int, end: int) -> list[bytes]:
@@ -186,6 +104,29 @@ def test_a_failover_that_loses_nothing_is_not_noticed_by_clients(
     assert client.count("log") == 8
     assert "went back in time" not in gateway.log()
     assert fetch_value(standby.url(url), "SELECT count(*) FROM howdah.loss") == 0
+
+
+def test_a_primary_that_turned_read_only_is_left_by_all_sessions_of_the_gateway(
+    primary: Server, standby: Standby, gateway: GatewayProcess
+) -> None:
+    """As a managed service fails over: sessions stay open, and every write fails with 25006."""
+    url = primary.database("messages")
+    client = Client(gateway).declare()
+    client.publish(b"0")
+    wait_until(lambda: follows(standby, url), "the standby does not follow")
+    execute(
+        url,
+        "ALTER SYSTEM SET default_transaction_read_only = on",
+        "SELECT pg_reload_conf()",
+    )
+    execute(standby.url(url), "SELECT pg_promote()")
+    client.publish(b"1")
+    for number in range(10):  # more than there are pooled sessions
+        client.channel.queue_declare(f"later-{number}", durable=True)
+    assert client.take(2) == [b"0", b"1"]
+    there = standby.url(url)
+    assert fetch_value(there, "SELECT count(*) FROM howdah.queue WHERE name ~ '^later'") == 10
+    assert fetch_value(there, "SELECT count(*) FROM howdah.loss") == 0
 
 
 def test_lost_definitions_alone_are_noticed_and_named(

@@ -212,6 +212,22 @@ async def test_a_pooler_that_keeps_sessions_is_fine(migrated_url: str, folder: P
         await house.close()
 
 
+async def test_a_server_whose_advisory_locks_keep_nobody_out_is_refused(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    """As look-alikes of PostgreSQL have them: the function is there, and always says yes."""
+    name = migrated_url.rpartition("/")[2]
+    await db.execute("CREATE SCHEMA lenient")
+    await db.execute(
+        "CREATE FUNCTION lenient.pg_try_advisory_lock(bigint) RETURNS boolean "
+        "LANGUAGE sql AS 'SELECT true'"
+    )
+    await db.execute(f"ALTER DATABASE {name} SET search_path = lenient, pg_catalog, public")
+    with pytest.raises(NoSession, match="advisory locks keep nobody out"):
+        await Manager.open(migrated_url)
+    assert await db.fetchval("SELECT epoch FROM howdah.gateway") == 0  # it took nothing
+
+
 async def test_a_session_that_commits_without_the_disk_is_put_right(
     migrated_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

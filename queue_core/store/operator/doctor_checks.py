@@ -18,6 +18,7 @@ from queue_core.store.lost_commits.losses import UNPROVEN
 from queue_core.store.operator import preflight
 from queue_core.store.operator.finding import Finding, Level, fail, ok, warn
 from queue_core.store.operator.queue_operations import IS_SERVED
+from queue_core.store.operator.replication_check import replication
 from queue_core.store.operator.row_security import listed, read_policies
 from queue_core.store.read.recovery import torn_text
 
@@ -397,6 +398,7 @@ async def size(connection: asyncpg.Connection) -> list[Finding]:
 
 SCHEMA_FREE: Final[tuple[Check, ...]] = (
     safety,
+    replication,
     clock,
     compiling,
     sight,

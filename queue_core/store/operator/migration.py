@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from queue_core.store.primary import connect_to_any
 from queue_core.store.schema import SCHEMA, VERSION_TABLE
 
 OLDEST_SERVER: Final = 14
@@ -74,7 +75,7 @@ def way_out_of(version: str) -> str:
 
 async def current_version(url: str) -> str | None:
     """Reads the revision that a database is at; None where the schema is not there."""
-    connection = await asyncpg.connect(url)
+    connection = await connect_to_any(url)
     try:
         return await version_of(connection)
     finally:
@@ -171,7 +172,7 @@ async def _connected(url: str) -> AsyncIterator[AsyncConnection]:
     """Connects with the url as asyncpg reads it, sslmode and all, not as SQLAlchemy would."""
 
     async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
-        return await asyncpg.connect(url, timeout=30)
+        return await connect_to_any(url, seconds=30)
 
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=connect, poolclass=NullPool, hide_parameters=True

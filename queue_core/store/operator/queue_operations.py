@@ -18,6 +18,7 @@ import asyncpg
 import msgspec
 
 from queue_core.store.planner_settings import NO_JIT
+from queue_core.store.primary import connect_to_any
 
 QUEUES: Final = """
 SELECT vhost, queue AS name, kind, ready, delayed, in_flight, consumers, lag, oldest_age,
@@ -455,8 +456,8 @@ async def connect(
     url: str, application_name: str, timeout_seconds: float = 10
 ) -> asyncpg.Connection:
     """A connection that reads and writes JSON as Python values."""
-    connection = await asyncpg.connect(
-        url, timeout=timeout_seconds, server_settings={"application_name": application_name}
+    connection = await connect_to_any(
+        url, seconds=timeout_seconds, server_settings={"application_name": application_name}
     )
     # A person waits, and would never learn for whom. Not asked for at the connection's start, which
     # poolers would refuse.

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queue_core.errors import StoreUnavailable
 from queue_core.store.log_once import Complaints
 from queue_core.store.operator.queue_operations import IS_SERVED
+from queue_core.store.primary import connect_to_primary
 from queue_core.store.retry_rules import AWAY
 from queue_core.store.tcp_keepalive import keep_alive
 
@@ -65,7 +66,7 @@ class RightsListener:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _listen(self) -> None:
-        connection = await asyncpg.connect(self._url, server_settings=SETTINGS, timeout=10)
+        connection = await connect_to_primary(self._url, server_settings=SETTINGS)
         try:
             await keep_alive(connection)
             connection.add_termination_listener(lambda _: self._is_changed.set())

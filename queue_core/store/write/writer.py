@@ -112,7 +112,8 @@ class Writer:
         self._journal = JournalGeneration(1, 0)
         self._last_stamp = 0.0
         self._connection: asyncpg.Connection | None = connection  # None: lost
-        connection.add_termination_listener(self._on_hang_up)
+        self._listen(connection)
+        self._was_warned = False  # by the server, since the newest commit began
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self._complain = Complaints(log).warn  # clients decide how often
@@ -352,10 +353,12 @@ class Writer:
     async def _commit(self, batch: Batch) -> None:
         connection = await self._connected()
         if batch.mark is not None and await is_committed(connection, batch.mark):
+            await self._prove()
             self.fence.marks.committed(batch.mark)
             return  # the answer was lost, not the commit
         passage = self.fence.begin(batch.message_count)
         batch.mark = passage.mark
+        self._was_warned = False
         try:
             await statements.write(connection, batch, passage)
         except asyncpg.CheckViolationError as error:
@@ -367,6 +370,16 @@ class Writer:
                 f"somebody else wrote into this gateway's queues ({error.detail}); this one stops, "
                 "so that no message is mixed up with another"
             ) from error
+        if self._was_warned:  # perhaps that the wait for a standby was cancelled, and it committed
+            await self._prove()
+
+    async def _prove(self) -> None:
+        """Commits nothing but a mark, after a commit that was not answered. Where standbys are
+        waited for, that one may be visible here and on no standby, because its wait was cut off;
+        this one's answer tells that they have all that was committed before it."""
+        connection = await self._connected()
+        async with fenced(connection, self.fence.begin()):
+            pass
 
     async def _persist(
         self,
@@ -425,8 +438,17 @@ class Writer:
         if connection is None or connection.is_closed():
             self.is_connected = False
             self._connection = connection = await self._owner.reconnect()
-            connection.add_termination_listener(self._on_hang_up)
+            self._listen(connection)
         return connection
+
+    def _listen(self, connection: asyncpg.Connection) -> None:
+        connection.add_termination_listener(self._on_hang_up)
+        connection.add_log_listener(self._on_log)
+
+    def _on_log(self, _connection: object, said: asyncpg.PostgresLogMessage) -> None:
+        if said.severity_en == "WARNING":
+            self._was_warned = True
+            self._complain("the database warns: %s", said.message)
 
     async def _reconnect(self) -> None:
         await self._connected()

@@ -358,6 +358,12 @@ ACROSS = [
         )
     ),
     pytest.param(
+        "database: {url: 'postgresql://a,b/d?target_session_attrs=prefer-standby'}",
+        "database.url: the gateway writes, so target_session_attrs must be read-write (as it is "
+        "without a word), primary or any",
+        id="a standby",
+    ),
+    pytest.param(
         "database: {url: 'postgresql://h/d'}\npostgres: {bin_dir: /x}",
         "postgres: is for the private PostgreSQL, which database.url replaces: leave one out",
         id="two databases",
