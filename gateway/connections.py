@@ -1,4 +1,4 @@
-"""The open connections: counts them, and ends them politely when the gateway stops.
+"""The open connections: names and counts them, and ends them politely when the gateway stops.
 
 It must not know which protocol any of them speaks.
 """
@@ -9,7 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import islice
-from typing import Protocol, TypeVar
+from operator import add
+from time import time
+from typing import Protocol, TypeVar, cast
+
+from gateway.statistics.connection_samples import NO_FLOW, Samples
+from protocols.connection_report import ConnectionReport, Volume
+from queue_core.access.auth import Peer
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +34,83 @@ class Connection(Protocol):
         """Says the protocol's own goodbye, and closes when that is sent."""
 
 
+class Guest(Protocol):
+    """A connection of a client that may have logged in, as operators see it."""
+
+    def report(self) -> ConnectionReport | None:
+        """Describes the connection; None: the client has not opened it, or is gone."""
+        ...
+
+    def volume(self) -> Volume:
+        """Counts the bytes of the connection so far."""
+        ...
+
+    def force_out(self, reason: str) -> None:
+        """Ends the connection, and tells the client that an operator wants it."""
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Ends a consumer; False: there is no such consumer. Raises NotSupported."""
+        ...
+
+
+class OpenConnection:
+    """One open connection, by the name that people know it by."""
+
+    __slots__ = ("_connection", "adapter", "local", "name", "peer", "sampled", "since", "transport")
+
+    def __init__(
+        self, adapter: str, connection: object, transport: asyncio.BaseTransport, number: int
+    ) -> None:
+        self._connection = connection
+        self.adapter = adapter
+        self.transport = transport
+        self.since = time()
+        self.peer = Peer.described_by(transport.get_extra_info)
+        self.local = _place(transport, "sockname")
+        # Two connections cannot have the same ends, but those without addresses have none at all.
+        client = self.peer.address if self.peer.port else f"{self.peer.host} #{number}"
+        self.name = f"{client} -> {self.local[0]}:{self.local[1]}"
+        self.sampled = Samples()
+
+    @property
+    def guest(self) -> Guest | None:
+        """The connection that logs in; None: a WebSocket whose upgrade is under way."""
+        inside = getattr(self._connection, "guest", self._connection)
+        return cast(Guest, inside) if hasattr(inside, "report") else None
+
+    def report(self) -> ConnectionReport | None:
+        """Describes the connection; None: the client has not opened it."""
+        guest = self.guest
+        return None if guest is None else guest.report()
+
+    def volume(self) -> Volume:
+        """Counts the bytes of the connection so far."""
+        guest = self.guest
+        return Volume(0, 0, 0) if guest is None else guest.volume()
+
+    def sample(self, now: float) -> tuple[int, ...]:
+        """Looks at the counts of the connection, and returns what the last look did not see of its
+        messages."""
+        report = self.report()
+        if report is None:
+            return NO_FLOW
+        return self.sampled.put(now, report, self.volume())
+
+    def force_out(self, reason: str) -> None:
+        """Ends the connection, and tells the client that an operator wants it."""
+        guest = self.guest
+        if guest is not None:
+            guest.force_out(reason)
+
+
+def _place(transport: asyncio.BaseTransport, end: str) -> tuple[str, int]:
+    """Returns host and port of one end of a connection; a Unix socket has a path and no port."""
+    name = transport.get_extra_info(end)
+    if isinstance(name, tuple):
+        return str(name[0]), int(name[1])
+    return str(name or "unix"), 0
+
+
 Kind = TypeVar("Kind", bound=type)
 Newcomers = dict[object, tuple[float, asyncio.BaseTransport]]
 
@@ -36,7 +119,9 @@ class Connections:
     """Tracks the open connections of all adapters, by the adapter's name."""
 
     def __init__(self) -> None:
-        self._open: dict[object, tuple[str, asyncio.BaseTransport]] = {}
+        self._open: dict[object, OpenConnection] = {}
+        self._by_name: dict[str, OpenConnection] = {}
+        self.flow = NO_FLOW  # of all connections that there were, as far as they were looked at
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self.accepted: dict[str, int] = {}
@@ -50,7 +135,19 @@ class Connections:
         return len(self._open)
 
     def count(self, name: str) -> int:
-        return sum(1 for kind, _ in self._open.values() if kind == name)
+        return sum(1 for each in self._open.values() if each.adapter == name)
+
+    def all(self) -> list[OpenConnection]:
+        """Lists the open connections, the oldest first."""
+        return list(self._open.values())
+
+    def find(self, name: str) -> OpenConnection | None:
+        """Finds an open connection by its name."""
+        return self._by_name.get(name)
+
+    def sample(self, connection: OpenConnection, now: float) -> None:
+        """Looks at the counts of a connection, and adds what is new to those of all."""
+        self.flow = tuple(map(add, self.flow, connection.sample(now)))
 
     def tracked(self, name: str, kind: Kind) -> Kind:
         """Returns a subclass of a connection class that is tracked here from its first to its last
@@ -74,13 +171,18 @@ class Connections:
         return Tracked  # type: ignore[return-value]
 
     def _add(self, name: str, connection: object, transport: asyncio.BaseTransport) -> None:
-        self._open[connection] = (name, transport)
+        opened = OpenConnection(name, connection, transport, sum(self.accepted.values()))
+        self._open[connection] = opened
+        self._by_name[opened.name] = opened
         self._newcomers[connection] = (asyncio.get_running_loop().time(), transport)
         self._is_empty.clear()
         self.accepted[name] += 1
 
     def _remove(self, connection: object) -> None:
-        self._open.pop(connection, None)
+        opened = self._open.pop(connection, None)
+        if opened is not None:
+            self._by_name.pop(opened.name, None)
+            self.sample(opened, time())
         self._newcomers.pop(connection, None)
         self.ended += 1
         if not self._open:
@@ -101,8 +203,8 @@ class Connections:
                 await self._is_empty.wait()
         except TimeoutError:
             logger.warning("%d connections did not close in time: cut off", len(self._open))
-            for _, transport in list(self._open.values()):
-                _cut(transport)
+            for opened in self.all():
+                _cut(opened.transport)
 
 
 class Strangers:

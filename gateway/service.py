@@ -24,6 +24,7 @@ from gateway.machine_memory import give_back, keep_large_blocks_apart
 from gateway.management.listener import Management
 from gateway.management.services import Services
 from gateway.reload import Reloading
+from gateway.statistics.sampling import Statistics
 from gateway.tls import require_certificates
 from gateway.tls_handshakes import TlsCounters
 from queue_core.errors import StoreUnavailable
@@ -128,12 +129,14 @@ async def _listen(
         **adapters.counters,
     }
     acceptors: dict[str, Acceptor] = {}
-    services = Services(config, manager, connections, counters, acceptors)
+    statistics = Statistics(manager, connections, counters)
+    services = Services(config, manager, connections, counters, acceptors, statistics)
     management = Management(services, listener_counters)
     factories = {**adapters.factories, "management": await management.open(stack)}
     adapters.start()
     collector = PlannedCollector(lambda: connections.ended, collector_counters)
     stack.callback(asyncio.create_task(collector.run(), name="collector").cancel)
+    stack.callback(asyncio.create_task(statistics.run(), name="statistics").cancel)
     # The way down: listeners close, connections end, what they leave behind is written.
     stack.push_async_callback(adapters.stop, GOODBYE)
     stack.push_async_callback(connections.drain, GOODBYE)

@@ -13,10 +13,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from protocols.connection_report import ConnectionReport, ConnectionState, Volume
 from protocols.graceful_close import part
 from protocols.memory_share import MemoryShare
 from protocols.null_transport import NO_TRANSPORT
-from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, STORE, SUBSCRIBER, UNREAD, ReadGate
+from protocols.read_gate import (
+    ALL,
+    BACKLOG,
+    BUSY,
+    MEMORY,
+    RESTING,
+    STORE,
+    SUBSCRIBER,
+    UNREAD,
+    ReadGate,
+)
 from protocols.services import Services
 from protocols.timer import Timer
 from queue_core.access.auth import Identity, Peer
@@ -28,6 +39,7 @@ log = logging.getLogger(__name__)
 
 WRITE_HIGH_BYTES: Final = 512 * 1024  # in the socket's buffer, before consumers wait
 CLOSE_SECONDS: Final = 5.0  # for the client to answer our close
+WAITING: Final = SUBSCRIBER | RESTING  # reasons not to read a publisher for a moment
 
 
 class Settings(Protocol):
@@ -103,6 +115,14 @@ class Machine(Protocol):
         """Names the client for the log."""
         ...
 
+    def report(self, state: ConnectionState) -> ConnectionReport | None:
+        """Describes an open connection to people; None: it is not open."""
+        ...
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Ends a consumer because an operator wants it; False: there is no such consumer."""
+        ...
+
 
 MachineT = TypeVar("MachineT", bound=Machine)
 
@@ -127,6 +147,8 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
         self._is_flushing = False
         self._is_lost = False
         self.has_parted = False  # nothing is read or written any more
+        self._bytes_received = 0
+        self._bytes_sent = 0
 
     # --- the transport's calls
 
@@ -143,6 +165,7 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
         self._timer.start(self._settings.handshake_seconds, self._on_late)
 
     def data_received(self, data: bytes) -> None:
+        self._bytes_received += len(data)
         if self._gate.is_open and self._share.begin():
             self._work(data)
             return
@@ -333,6 +356,33 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
     @abstractmethod
     def expel(self, reason: str) -> None:
         """Ends the connection of a user that may not be here any more."""
+
+    def force_out(self, reason: str) -> None:
+        """Ends the connection because an operator wants it: it is forced, as at a shutdown."""
+        self.shut_down(reason)
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Ends a consumer because an operator wants it; False: there is no such consumer."""
+        if self._is_lost or self.has_parted:
+            return False
+        is_found = self._machine.cancel_consumer(channel, tag, reason)
+        self._after_input()
+        return is_found
+
+    def report(self) -> ConnectionReport | None:
+        """Describes the connection to people; None: it is not open, or not any more."""
+        return None if self._is_lost else self._machine.report(self._state())
+
+    def volume(self) -> Volume:
+        """Counts the bytes of the connection so far."""
+        return Volume(self._bytes_received, self._bytes_sent, self.unsent_bytes())
+
+    def _state(self) -> ConnectionState:
+        if self.has_parted:
+            return ConnectionState.CLOSING
+        if self._gate.is_shut_for(STORE | MEMORY):
+            return ConnectionState.BLOCKED
+        return ConnectionState.FLOW if self._gate.is_shut_for(WAITING) else ConnectionState.RUNNING
 
     def review(self) -> None:
         """Looks through the client's consumers after permissions have changed."""

@@ -23,7 +23,7 @@ class Counters:
     dead_lettered: int = 0
     duplicates: int = 0  # repetitions that a queue or an exchange kept out
     dedup_forgotten: int = 0  # message ids that there was no room for until their time was over
-    delivered: int = 0
+    delivered: int = 0  # with those passed on as far as `Manager.count_passed_on` has come
     settled: int = 0
     stalled_consumers: int = 0  # disconnected: they took nothing while publishers waited
     returned: int = 0  # released or failed: back to their place

@@ -222,6 +222,10 @@ class Manager:
                 self._is_mark_due = False
             return is_in_force
 
+    def count_passed_on(self) -> None:
+        """Adds to the deliveries what queues passed on at once since the last call."""
+        self.counters.delivered += sum(traffic.untold() for traffic in self.changed_traffic)
+
     @property
     def is_ready(self) -> bool:
         """Tells whether durable messages can be stored at this moment."""

@@ -21,6 +21,7 @@ class Traffic:
 
     __slots__ = (
         "_changed",
+        "_told",
         "acknowledged",
         "dead_lettered",
         "dropped",
@@ -49,11 +50,19 @@ class Traffic:
         self.dead_lettered = 0
         self.dropped = 0  # messages that left for any reason but a consumer, and went nowhere
         self._changed = changed
+        self._told = 0  # of those passed on, as many are in the gateway's own count
 
     def note(self) -> None:
         """Puts the queue among those that changed since the last look."""
         self.is_noted = True
         self._changed.add(self)
+
+    def untold(self) -> int:
+        """Takes the messages that were passed on since the last time. They are not in the gateway's
+        own count of deliveries, as adding to two counters for each message would cost twice."""
+        count = self.passed_on - self._told
+        self._told = self.passed_on
+        return count
 
     def count_passed_on(self, count: int) -> None:
         """Counts messages that a consumer took as they came, past the queue."""

@@ -146,7 +146,6 @@ class Vhost:
                 sink.deliver_run(consumer, run)
                 consumer.cursor.traffic.count_passed_on(count)
             counters.published += count
-            counters.delivered += count * len(takers.takers)
             return Published.DONE
         messages = run.messages()
         if route is None:

@@ -90,6 +90,8 @@ AMQP_091_COUNTERS: Final = {
     "connections": "Clients that were let in.",
     "refused_connections": "Clients that were not.",
     "connection_errors": "Connections ended because the client broke the protocol.",
+    "channels_opened": "Channels opened.",
+    "channels_closed": "Channels closed, with their connections as well.",
     "channel_errors": "Channels ended because a request could not be met.",
     "timed_out_channels": "Channels ended because a delivery was not acknowledged in time.",
     "early_floods": "Connections ended because too much came before the login.",
@@ -106,6 +108,8 @@ AMQP_10_COUNTERS: Final = {
     "connections": "Clients that were let in.",
     "refused_connections": "Clients that were not.",
     "connection_errors": "Connections ended because the client broke the protocol.",
+    "sessions_opened": "Sessions begun.",
+    "sessions_closed": "Sessions ended, with their connections as well.",
     "link_errors": "Links refused, or ended with an error.",
     "rejected_transfers": "Messages answered with rejected.",
     "dropped_transfers": "Messages refused that were sent settled.",
@@ -257,6 +261,7 @@ class GatewayCollector(Collector):
         """Looks at all queues, in slices between which others get their turn: there may be a
         million of sessions. The next collection tells of this look."""
         found = Survey()
+        self._manager.count_passed_on()
         number = 0
         for vhost in list(self._manager.vhosts.values()):
             for queue in list(vhost.queues.values()):

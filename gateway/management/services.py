@@ -10,6 +10,7 @@ from gateway.acceptor import Acceptor
 from gateway.config.keys import Config
 from gateway.connections import Connections
 from gateway.management.loop_share import LoopShare
+from gateway.statistics.sampling import Statistics
 from queue_core.manager import Manager
 
 
@@ -22,5 +23,6 @@ class Services:
     connections: Connections
     counters: Mapping[str, object]  # of each part, by the prefix of its metrics
     acceptors: Mapping[str, Acceptor]
+    statistics: Statistics
     loop_share: LoopShare = field(default_factory=LoopShare)
     started_at: float = field(default_factory=time)

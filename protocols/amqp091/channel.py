@@ -52,7 +52,11 @@ class Channel:
         "clock",
         "confirms",
         "consumers",
+        "delivered",
         "delivery_tag",
+        "empty_gets",
+        "got",
+        "got_settled",
         "is_confirming",
         "is_flowing",
         "largest_body",
@@ -60,12 +64,16 @@ class Channel:
         "number",
         "output",
         "prefetch",
+        "published",
+        "rejected",
         "reply_queue",
+        "returned",
         "shared",
         "shared_limit",
         "state",
         "terms",
         "unacked",
+        "unroutable",
         "user",
         "vhost",
         "work",
@@ -84,7 +92,16 @@ class Channel:
         self.confirms: Confirms | None = None
         self.is_confirming = False  # stands in the output's list of those with confirms to tell
         self.work: Work | None = None
-        self.delivery_tag = 0
+        self.delivery_tag = 0  # of the last message that it was delivered, or got
+        # Counted for people; see `reports`.
+        self.published = 0
+        self.returned = 0
+        self.unroutable = 0
+        self.delivered = 0  # of these, those to acknowledge
+        self.got = 0  # likewise
+        self.got_settled = 0
+        self.empty_gets = 0
+        self.rejected = 0  # deliveries that ended without an ack
         self.unacked: dict[int, Delivery] = {}  # in the order of their tags
         self.consumers: dict[str, Consumer] = {}
         self.prefetch = UNLIMITED_CREDIT  # of consumers to come
@@ -200,6 +217,7 @@ class Channel:
     def release(self, verdict: Verdict) -> None:
         """Everything that it held goes back."""
         self.pause()  # what one consumer gives back is not for another that is about to end
+        self.rejected += len(self.unacked) + (0 if self.work is None else len(self.work.acked))
         if self.state is ChannelState.OPEN:
             self.state = ChannelState.CLOSED
         self.arrival = None

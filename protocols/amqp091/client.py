@@ -22,6 +22,7 @@ from protocols.amqp091.negotiated_terms import Terms
 from protocols.amqp091.publish.partial_messages import Arrival, Arrivals
 from protocols.amqp091.publish.publish_runs import Stamp
 from protocols.amqp091.publish.publishing import Targets, publish, publish_run
+from protocols.amqp091.reports import flow_of
 from protocols.amqp091.states import ChannelState
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.content import KNOWN_FACTS, facts_of
@@ -45,8 +46,9 @@ from protocols.amqp091.wire.methods import (
     Method,
 )
 from protocols.carrier import Carrier
+from protocols.connection_report import Flow
 from queue_core.delivery.consumer import Delivery
-from queue_core.errors import CoreError
+from queue_core.errors import AccessRefused, CoreError
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Verdict
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ class Client:
         self.channels: dict[int, Channel] = {}
         self.arrivals = Arrivals(terms.settings)
         self.has_published = False  # since somebody last looked
+        self.ended_flow = Flow()  # of channels that were closed
         self.effort = terms.vhost.router.effort
         self._input = frames
         self._output = terms.output
@@ -226,20 +229,26 @@ class Client:
             )
         decode_method(payload)
         self.channels[number] = Channel(number, self.terms)
+        self.terms.counters.channels_opened += 1
         self._output.send(number, ChannelOpenOk())
 
     def _close_channel(self, channel: Channel) -> None:
         self.settle_acked()
         channel.close()
         channel.release(RELEASED)
-        del self.channels[channel.number]
+        self._forget(channel)
         self._output.send(channel.number, ChannelCloseOk())
+
+    def _forget(self, channel: Channel) -> None:
+        del self.channels[channel.number]
+        self.terms.counters.channels_closed += 1
+        self.ended_flow.add(flow_of(channel))
 
     def _await_channel_close_ok(self, channel: Channel, payload: bytes) -> None:
         """Waits for the client to see that its channel has failed: everything else is ignored."""
         if self._input.index in (ChannelCloseOk.index, ChannelClose.index):
             decode_method(payload)
-            del self.channels[channel.number]
+            self._forget(channel)
             if self._input.index == ChannelClose.index:
                 self._output.send(channel.number, ChannelCloseOk())
 
@@ -311,6 +320,13 @@ class Client:
         for channel in list(self.channels.values()):
             consuming.review(channel)
 
+    def cancel_consumer(self, number: int, tag: str, reason: str) -> bool:
+        """Ends a consumer because an operator wants it; False: there is no such consumer."""
+        channel = self.channels.get(number)
+        if channel is None or channel.state is not ChannelState.OPEN:
+            return False
+        return consuming.force_off(channel, tag, AccessRefused(reason))
+
     # --- the end
 
     def fail_channel(self, number: int, error: Amqp091Error) -> bool:
@@ -331,6 +347,7 @@ class Client:
         """Ends all channels: what they held goes back with that verdict."""
         self.settle_acked()
         channels, self.channels = self.channels, {}
+        self.terms.counters.channels_closed += len(channels)
         for channel in channels.values():
             channel.pause()  # what one gives back is not for another that is about to end
         for channel in channels.values():

@@ -121,6 +121,7 @@ class Connection(MachineConnection[Machine]):
         data, pieces = self._output.take_pieces()
         if data and not self._is_lost and not self.has_parted:
             self._has_spoken = True
+            self._bytes_sent += len(data)
             self._memory.write(self._transport, data, pieces)
 
     # --- heartbeats

@@ -12,6 +12,8 @@ class Amqp091Counters:
     connections: int = 0  # that were opened
     refused_connections: int = 0  # wrong credentials, or no such virtual host
     connection_errors: int = 0  # ended by us, because the client broke the protocol
+    channels_opened: int = 0
+    channels_closed: int = 0
     channel_errors: int = 0  # ended by us, because a request could not be met
     timed_out_channels: int = 0  # of these, those that did not acknowledge in time
     early_floods: int = 0  # ended, because too much came before the login

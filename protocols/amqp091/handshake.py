@@ -150,7 +150,9 @@ class Handshake:
 
     def begin(self, method: ConnectionStartOk) -> Begin:
         """Begins a login as start-ok asks for it. Raises AccessRefused."""
-        self.client = ClientFacts.of(method.client_properties, self._carrier.peer())
+        self.client = ClientFacts.of(
+            method.client_properties, self._carrier.peer(), method.mechanism
+        )
         return login_of(method, self._offered())
 
     async def log_in(self, command: Begin | Continue) -> ConnectionSecure | ConnectionTune:

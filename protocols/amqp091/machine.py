@@ -23,6 +23,7 @@ from protocols.amqp091.handshake import Handshake, OpenVhost
 from protocols.amqp091.input import Input
 from protocols.amqp091.negotiated_terms import Agreement, Terms
 from protocols.amqp091.output import Output
+from protocols.amqp091.reports import report_on
 from protocols.amqp091.states import RECEIVED, State, step
 from protocols.amqp091.wire.codec import decode_method
 from protocols.amqp091.wire.frames import (
@@ -50,6 +51,7 @@ from protocols.amqp091.wire.methods import (
     Method,
 )
 from protocols.carrier import GONE, Carrier
+from protocols.connection_report import ConnectionReport, ConnectionState
 from queue_core.access.auth import Identity
 from queue_core.access.login import Begin, Continue
 from queue_core.errors import AccessRefused, CoreError
@@ -415,3 +417,13 @@ class Machine:
         """Looks through the client's consumers after permissions have changed."""
         if self.client is not None:
             self.client.review()
+
+    # --- people
+
+    def report(self, state: ConnectionState) -> ConnectionReport | None:
+        """Describes an open connection to people; None: it is not open."""
+        return None if self.client is None else report_on(self.client, state)
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Ends a consumer because an operator wants it; False: there is no such consumer."""
+        return self.client is not None and self.client.cancel_consumer(channel, tag, reason)

@@ -42,14 +42,18 @@ class ClientFacts:
     capabilities: Mapping[str, object] = field(default_factory=dict)
     name: str = ""  # that it gave its connection
     address: str = ""
+    properties: Mapping[str, object] = field(default_factory=dict)  # in one small frame
+    mechanism: str = ""  # of its login
 
     @classmethod
-    def of(cls, properties: Mapping[str, object], peer: Peer) -> ClientFacts:
+    def of(cls, properties: Mapping[str, object], peer: Peer, mechanism: str) -> ClientFacts:
         found, name = properties.get("capabilities"), properties.get("connection_name")
         return cls(
             found if isinstance(found, Mapping) else {},
             name if isinstance(name, str) else "",
             peer.address,
+            properties,
+            mechanism,
         )
 
 

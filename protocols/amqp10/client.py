@@ -28,6 +28,7 @@ from protocols.amqp10.engine.proton import (
 )
 from protocols.amqp10.engine.unreported_fields import Watch
 from protocols.amqp10.errors import (
+    DETACH_FORCED,
     HANDLE_IN_USE,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
@@ -43,7 +44,9 @@ from protocols.amqp10.links.outcomes import verdict_of
 from protocols.amqp10.links.to_client import OutgoingLink
 from protocols.amqp10.links.transactions import MAX_COMMAND_BYTES, Coordinator, CoordinatorLink
 from protocols.amqp10.negotiated_terms import Terms
+from protocols.amqp10.reports import flow_of
 from protocols.carrier import GONE, Carrier
+from protocols.connection_report import Flow
 from queue_core.delivery.consumer import Delivery, Sink
 from queue_core.errors import CoreError
 from queue_core.outcomes import ACCEPTED
@@ -84,7 +87,10 @@ class Client:
         self._reserved = 0  # bytes, for messages that are still coming in
         self._failed: dict[Handle, Link] = {}  # ended by us; the peer has not answered yet
         self._refused: set[Handle] = set()  # never begun; the peer has not answered yet
-        self._sessions: set[Handle] = set()  # begun by the peer, and not ended by it
+        # Begun by the peer, and not ended by it: with their numbers, for people.
+        self.sessions: dict[Handle, int] = {}
+        self._session_count = 0
+        self.ended_flow = Flow()  # of links that were detached
         self._has_dropped = False  # settled transfers that were refused, and the log says so
         self._stalled: set[OutgoingLink] = set()
         self._accepted: list[Delivery] = []
@@ -217,8 +223,9 @@ class Client:
     def _begin(self, session: Handle) -> None:
         """Begins a session. The engine lets a channel begin again and again: more sessions than
         there are channels give that away."""
-        self._sessions.add(session)
-        if len(self._sessions) > self._settings.channel_max + 1:
+        self.sessions[session] = self._session_count = self._session_count + 1
+        self.counters.sessions_opened += 1
+        if len(self.sessions) > self._settings.channel_max + 1:
             self.engine.fail(NOT_ALLOWED, "a begin on a channel whose session has not ended")
         else:
             pn.open_session(session)
@@ -289,14 +296,27 @@ class Client:
             pn.free_link(handle)
         await self.releasing.end_session(session)
         self.echoing.end_session(session)
-        self._sessions.discard(session)
+        self._forget_session(session)
         pn.end_session(session)
         pn.free_session(session)
         self.wake()
 
+    def _forget_session(self, session: Handle) -> None:
+        if self.sessions.pop(session, None) is not None:
+            self.counters.sessions_closed += 1
+
+    def cancel_consumer(self, number: int, tag: str, reason: str) -> bool:
+        """Detaches a link because an operator wants it; False: there is no such consumer."""
+        for link in self._senders():
+            if link.name == tag and self.sessions.get(link.session) == number:
+                self.fail_link(link.handle, DETACH_FORCED, reason)
+                return True
+        return False
+
     async def _release(self, link: Link, *, is_closed: bool, is_lost: bool = False) -> None:
         """Ends a link in the core, and the queue that was only for it."""
         self.settle_accepted()
+        self.ended_flow.add(flow_of(link))
         self.echoing.detach(link.handle, pn.session_of(link.handle), link.sent_count)
         if isinstance(link, IncomingLink):
             self.starved.discard(link)
@@ -408,6 +428,8 @@ class Client:
             await self._release(link, is_closed=False, is_lost=not is_clean)
         self.outgoing.clear()
         self._committing.clear()
+        for session in list(self.sessions):
+            self._forget_session(session)
         self.vhost.release_owner(self.terms.owner)
         self._carrier, self.wake = GONE, GONE.flush_soon
 

@@ -58,12 +58,12 @@ class Connection(MachineConnection[SecurityLayer | Machine]):
 
     # --- the machine: implements `Entrance` and `Carrier`
 
-    def on_authenticated(self, identity: Identity, rest: bytes) -> None:
+    def on_authenticated(self, identity: Identity, mechanism: str, rest: bytes) -> None:
         """Puts a machine in the place of the security layer, whose last words are written first."""
         if self._is_lost or self.has_parted:
             return
         self._flush()
-        machine = Machine(self._context, self, identity)
+        machine = Machine(self._context, self, identity, mechanism)
         machine.keep(rest)
         self._machine = machine
         self._tick()
@@ -125,6 +125,7 @@ class Connection(MachineConnection[SecurityLayer | Machine]):
         machine = self._machine
         data = machine.take_output()
         if data:
+            self._bytes_sent += len(data)
             self._memory.write(self._transport, data, (data,))
         client = machine.client
         if machine.is_over:

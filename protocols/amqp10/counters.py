@@ -12,6 +12,8 @@ class Amqp10Counters:
     connections: int = 0  # that were opened
     refused_connections: int = 0  # wrong credentials, or no such virtual host
     connection_errors: int = 0  # ended, because the client broke the protocol
+    sessions_opened: int = 0
+    sessions_closed: int = 0
     link_errors: int = 0  # refused, or ended by us with an error
     rejected_transfers: int = 0  # answered `rejected`
     dropped_transfers: int = 0  # refused, and sent settled: their sender cannot be told

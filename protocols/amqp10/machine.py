@@ -45,9 +45,11 @@ from protocols.amqp10.links.detaching import Link
 from protocols.amqp10.links.from_client import IncomingLink
 from protocols.amqp10.links.transactions import CoordinatorLink
 from protocols.amqp10.negotiated_terms import Terms
+from protocols.amqp10.reports import report_on
 from protocols.amqp10.settings import product_of
 from protocols.amqp10.states import RECEIVED, Performative, State, step
 from protocols.carrier import GONE, Carrier
+from protocols.connection_report import ConnectionReport, ConnectionState
 from queue_core.access.auth import Identity
 from queue_core.delivery.consumer import Delivery
 from queue_core.errors import AccessRefused, CoreError
@@ -85,7 +87,9 @@ def _never() -> bool:
 class Machine:
     """The machine of one connection, from the AMQP header to its end."""
 
-    def __init__(self, context: Context, carrier: Carrier, identity: Identity) -> None:
+    def __init__(
+        self, context: Context, carrier: Carrier, identity: Identity, mechanism: str
+    ) -> None:
         self.state = State.AWAITING_OPEN
         self.client: Client | None = None  # once the connection is open
         self.is_failed = False  # the client broke the protocol
@@ -100,6 +104,7 @@ class Machine:
         self._settings = context.settings
         self._carrier = carrier
         self._identity = identity
+        self._mechanism = mechanism  # of the login
         self._watch = Watch()
         self._input, self._position = b"", 0
         self._early = 0  # bytes that the engine took before it was open
@@ -326,6 +331,8 @@ class Machine:
             self._identity,
             self._carrier.peer(),
             self.engine.remote_container,
+            self._mechanism,
+            self.engine.remote_properties,
         )
         self.client = Client(self._context, terms, self.engine, self._watch, self._carrier)
         self._effort = terms.vhost.router.effort
@@ -364,6 +371,16 @@ class Machine:
         """Looks through the client's links after permissions have changed."""
         if self.client is not None and self.state is State.OPEN:
             self.client.review()
+
+    # --- people
+
+    def report(self, state: ConnectionState) -> ConnectionReport | None:
+        """Describes an open connection to people; None: it is not open."""
+        return None if self.client is None else report_on(self.client, self.engine, state)
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Ends a consumer because an operator wants it; False: there is no such consumer."""
+        return self.client is not None and self.client.cancel_consumer(channel, tag, reason)
 
     # --- the end
 

@@ -5,6 +5,8 @@ Links get everything through them: the virtual host, the user, and the gateway's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from protocols.amqp10.context import Context
 from queue_core.access.auth import Action, Identity, Peer, Resource, ResourceKind
 from queue_core.delivery.consumer import Origin
@@ -14,10 +16,27 @@ from queue_core.vhost import Vhost
 class Terms:
     """One connection's terms. `container` is the client's name for itself."""
 
-    __slots__ = ("auth", "clock", "container", "identity", "peer", "settings", "vhost")
+    __slots__ = (
+        "auth",
+        "clock",
+        "container",
+        "identity",
+        "mechanism",
+        "peer",
+        "properties",
+        "settings",
+        "vhost",
+    )
 
     def __init__(
-        self, context: Context, vhost: Vhost, identity: Identity, peer: Peer, container: str
+        self,
+        context: Context,
+        vhost: Vhost,
+        identity: Identity,
+        peer: Peer,
+        container: str,
+        mechanism: str,
+        properties: Mapping[str, object],
     ) -> None:
         self.settings = context.settings
         self.auth = context.services.auth
@@ -26,6 +45,8 @@ class Terms:
         self.identity = identity
         self.peer = peer
         self.container = container
+        self.mechanism = mechanism  # of the login
+        self.properties = properties  # of the client's open
 
     @property
     def owner(self) -> object:

@@ -17,6 +17,7 @@ from protocols.amqp10.context import Context
 from protocols.amqp10.errors import Amqp10Error
 from protocols.amqp10.states import SaslState
 from protocols.amqp10.wire.sasl import AMQP_HEADER, HEADER, Sasl
+from protocols.connection_report import ConnectionState
 from queue_core.access.auth import Credentials, Identity, Peer
 from queue_core.access.login import Begin, Challenge, Continue, Login
 from queue_core.access.mechanisms import ANONYMOUS
@@ -34,8 +35,9 @@ class Entrance(Protocol):
         """Describes the client's end of the connection."""
         ...
 
-    def on_authenticated(self, identity: Identity, rest: bytes) -> None:
-        """Hears the user that the client is. The rest of the input belongs to AMQP."""
+    def on_authenticated(self, identity: Identity, mechanism: str, rest: bytes) -> None:
+        """Hears the user that the client is, and by which mechanism. The rest of the input belongs
+        to AMQP."""
 
 
 class _Gone:
@@ -44,7 +46,7 @@ class _Gone:
     def peer(self) -> Peer:
         return Peer.described_by(lambda _: None)
 
-    def on_authenticated(self, identity: Identity, rest: bytes) -> None:
+    def on_authenticated(self, identity: Identity, mechanism: str, rest: bytes) -> None:
         """Does nothing: such a client is not let in."""
 
 
@@ -75,6 +77,7 @@ class SecurityLayer:
         self._entrance = entrance
         self._sasl = Sasl(self._offered)
         self._login: Login | None = None  # once the client has chosen a mechanism
+        self._mechanism = ""  # that mechanism
         self._input = b""
         self._is_waiting = False  # for a command to be carried out
 
@@ -150,12 +153,13 @@ class SecurityLayer:
 
     async def _enter_as_anonymous(self) -> None:
         identity = await self._auth.authenticate(Credentials(ANONYMOUS), self._entrance.peer())
-        self._entrance.on_authenticated(identity, self._input)
+        self._entrance.on_authenticated(identity, ANONYMOUS, self._input)
         self._let_go()
 
     async def _step(self, step: Begin | Continue) -> None:
         """Takes one step of the login, and answers it."""
         if isinstance(step, Begin):
+            self._mechanism = step.mechanism
             self._login = self._auth.begin(step.mechanism, self._entrance.peer())
         assert self._login is not None
         answer = await self._login.step(step.response)
@@ -164,7 +168,8 @@ class SecurityLayer:
             return
         self._login = None
         self._sasl.accept(answer.data)
-        self._entrance.on_authenticated(answer.identity, self._sasl.rest() + self._input)
+        rest = self._sasl.rest() + self._input
+        self._entrance.on_authenticated(answer.identity, self._mechanism, rest)
         self._let_go()
 
     def _refuse(self, error: CoreError) -> None:
@@ -196,6 +201,13 @@ class SecurityLayer:
 
     def _host(self) -> str:
         return self._entrance.peer().host
+
+    def report(self, state: ConnectionState) -> None:
+        """Describes nothing to people: there is no client before the login."""
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Finds no consumer: nothing is consumed before the login."""
+        return False
 
     def who(self) -> str:
         """Names the client for the log."""

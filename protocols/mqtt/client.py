@@ -75,17 +75,18 @@ class Client:
         "_has_wish_to_end",
         "_is_held",
         "_link",
+        "_passed_on_before",
         "_queue_topics",
         "_shared_credit",
         "_stored_sink",
         "_subscribing",
-        "_terms",
         "deliverer",
         "expiry",
         "is_closed",
         "publishes_will",
         "publishing",
         "session",
+        "terms",
         "version",
     )
 
@@ -96,7 +97,7 @@ class Client:
         self.is_closed = False
         self.publishes_will = True  # until a DISCONNECT says otherwise
         self.expiry: float | Keep | None = KEEP
-        self._terms = terms
+        self.terms = terms
         self._link = link
         self._context = terms.context
         self._agreement = terms.agreement
@@ -122,6 +123,7 @@ class Client:
             self._stored_sink.doubt()
         self._consumers: dict[str, Consumer] = {}  # by queue
         self._is_held = False
+        self._passed_on_before = session.live.traffic.passed_on  # to an earlier connection
         self._notice_wishes()
         self._consume_own()
 
@@ -129,7 +131,7 @@ class Client:
         most = self._context.settings.topic_alias_maximum
         aliases = min(self._agreement.alias_maximum, most)
         return Deliverer(
-            self._terms,
+            self.terms,
             Outbound(window, is_stored=self.session.is_persistent),
             self._credit,
             OutgoingAliases(aliases) if aliases else None,
@@ -142,7 +144,7 @@ class Client:
             self._context.sys_topics,
             self._context.settings,
             self._context.spawn,
-            self._terms.fail_by,
+            self.terms.fail_by,
         )
 
     def _make_inbound(self) -> Inbound:
@@ -152,10 +154,10 @@ class Client:
             if not is_outgoing
         }
         return Inbound(
-            self._terms.output.put,
+            self.terms.output.put,
             self.version,
             self._context.settings.max_inflight,
-            self._terms.fail_by,
+            self.terms.fail_by,
             self._forget,
             tells_reasons=self._agreement.tells_reasons,
             received=received,
@@ -166,21 +168,31 @@ class Client:
 
     # --- consumers
 
+    @property
+    def consumers(self) -> list[Consumer]:
+        """The consumers of the session's own queues, of shared groups and of queue topics."""
+        return [*self._consumers.values(), *self._queue_topics.consumers()]
+
+    @property
+    def passed_on(self) -> int:
+        """Counts the messages that went straight from publishers to this connection."""
+        return self.session.live.traffic.passed_on - self._passed_on_before
+
     def _consume_own(self) -> None:
         session = self.session
         consumer = session.live.consume(self.deliverer, ConsumerSpec(auto_settle=True))
         self._consumers[session.live.name] = consumer
-        consumer.unsent = self._terms.output.unsent
+        consumer.unsent = self.terms.output.unsent
         self.deliverer.attach(consumer)
         if session.stored is not None and self._stored_sink is not None:
             stored = session.stored.consume(self._stored_sink, self._spec())
-            stored.unsent = self._terms.output.unsent
+            stored.unsent = self.terms.output.unsent
             self._consumers[session.stored.name] = stored
 
     def _spec(self, tag: str = "") -> ConsumerSpec:
         """Tells how a queue that is stored for subscriptions is consumed."""
         return ConsumerSpec(
-            tag=tag, credit=self._credit, shared=self._shared_credit, origin=self._terms.origin
+            tag=tag, credit=self._credit, shared=self._shared_credit, origin=self.terms.origin
         )
 
     async def start(self) -> None:
@@ -230,7 +242,7 @@ class Client:
             queue = vhost.queue(name)
             sink = SharedSink(self.deliverer, session, session.shared_address(name))
             consumer = self._consumers[name] = queue.consume(sink, self._spec(name))
-            consumer.unsent = self._terms.output.unsent
+            consumer.unsent = self.terms.output.unsent
             consumer.wake()
 
     def review(self) -> None:

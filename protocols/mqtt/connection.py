@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
+from protocols.connection_report import ConnectionReport, ConnectionState, Volume
 from protocols.graceful_close import part
 from protocols.memory_share import MemoryShare
 from protocols.mqtt.context import Context
@@ -21,6 +22,7 @@ from protocols.mqtt.wire.reasons import ReasonCode
 from protocols.null_transport import NO_TRANSPORT
 from protocols.read_gate import ALL, BACKLOG, BUSY, MEMORY, UNREAD, ReadGate
 from queue_core.access.auth import Peer
+from queue_core.errors import NotSupported
 from queue_core.scheduler import HEAVY_BYTES, scheduler
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ class Connection(asyncio.Protocol):
     """One client's connection. Implements the machine's `Carrier` and the account's `Holder`."""
 
     __slots__ = (
+        "_bytes_received",
+        "_bytes_sent",
         "_context",
         "_gate",
         "_heard",
@@ -44,6 +48,7 @@ class Connection(asyncio.Protocol):
         "_machine",
         "_memory",
         "_output",
+        "_published",
         "_share",
         "_timer",
         "_transport",
@@ -69,6 +74,9 @@ class Connection(asyncio.Protocol):
         self._unheard = 0  # bytes since then
         self._keep_alive = 0.0  # seconds of silence that end the connection; 0: none do
         self._timer: asyncio.TimerHandle | None = None
+        self._published = 0  # messages of this client so far
+        self._bytes_received = 0
+        self._bytes_sent = 0
 
     # --- the transport's calls
 
@@ -94,8 +102,10 @@ class Connection(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        self._context.counters.bytes_received += len(data)
-        self._unheard += len(data)
+        size = len(data)
+        self._context.counters.bytes_received += size
+        self._bytes_received += size
+        self._unheard += size
         if self._unheard >= HEARD_BYTES:
             self._hear()
         machine = self._machine
@@ -152,6 +162,7 @@ class Connection(asyncio.Protocol):
         if self.has_parted:
             return
         if counters.messages_received != received:
+            self._published += counters.messages_received - received
             self._memory.hold_if_short()
         if machine.answers_early:
             self._write()
@@ -268,6 +279,7 @@ class Connection(asyncio.Protocol):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if not self.has_parted and not self._transport.is_closing():
             self._context.counters.bytes_sent += len(data)
+            self._bytes_sent += len(data)
             self._memory.write(self._transport, data, pieces)
         pieces.clear()
 
@@ -310,6 +322,33 @@ class Connection(asyncio.Protocol):
     def shut_down(self, reason: str) -> None:
         """Says goodbye for the gateway. Wills stay as they are for a lost connection."""
         self._machine.fail(ReasonCode.SERVER_SHUTTING_DOWN, reason)
+
+    def force_out(self, reason: str) -> None:
+        """Ends the connection because an operator wants it."""
+        self._machine.fail(ReasonCode.ADMINISTRATIVE_ACTION, reason)
+
+    def cancel_consumer(self, channel: int, tag: str, reason: str) -> bool:
+        """Refuses to end a single consumer: MQTT has no packet that tells a client of it."""
+        raise NotSupported(
+            "MQTT cannot tell a client that a subscription has ended; end its connection instead"
+        )
+
+    def report(self) -> ConnectionReport | None:
+        """Describes the connection to people; None: the client is not let in, or gone."""
+        keep_alive = int(self._keep_alive / KEEP_ALIVE_FACTOR)
+        return self._machine.report(self._state(), self._published, keep_alive)
+
+    def volume(self) -> Volume:
+        """Counts the bytes of the connection so far."""
+        return Volume(self._bytes_received, self._bytes_sent, self.unsent_bytes())
+
+    def _state(self) -> ConnectionState:
+        if self.has_parted:
+            return ConnectionState.CLOSING
+        if self._gate.is_shut_for(MEMORY):
+            return ConnectionState.BLOCKED
+        is_waiting = self._waiting is not None and not self._waiting.done()
+        return ConnectionState.FLOW if is_waiting else ConnectionState.RUNNING
 
     def expel(self, reason: str) -> None:
         """Ends the connection of a user who may not be here any more."""

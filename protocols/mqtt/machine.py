@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from protocols.connection_report import ConnectionReport, ConnectionState
 from protocols.mqtt.client import Client
 from protocols.mqtt.context import Context
 from protocols.mqtt.negotiated_terms import Terms
@@ -27,6 +28,7 @@ from protocols.mqtt.output import Output
 from protocols.mqtt.publish.fast_path import take_hot
 from protocols.mqtt.publish.held_input import MOST_HELD_BYTES, HeldInput
 from protocols.mqtt.publish.publisher_waits import obstacle
+from protocols.mqtt.reports import mechanism_of, report_on
 from protocols.mqtt.server_disconnect import last_words
 from protocols.mqtt.states import RECEIVED, State, step
 from protocols.mqtt.subscribe.pending_writes import PendingWrites
@@ -417,6 +419,19 @@ class Machine:
         """Looks through the client's subscriptions after permissions have changed."""
         if self.client is not None and self.state is State.CONNECTED:
             self.client.review()
+
+    def report(
+        self, state: ConnectionState, published: int, keep_alive: int
+    ) -> ConnectionReport | None:
+        """Describes a connected client to people; None: it is not let in."""
+        client, identity = self.client, self._identity
+        if client is None or identity is None or self.state is not State.CONNECTED:
+            return None
+        method = None if self._by_method is None else self._by_method.method
+        is_by_certificate = self._context.settings.certificate_login
+        peer = self._carrier.peer()
+        mechanism = mechanism_of(method, identity, peer, by_certificate=is_by_certificate)
+        return report_on(client, state, published, mechanism, keep_alive)
 
     # --- the end
 

@@ -187,7 +187,6 @@ class Cursor:
         if verdict.outcome is Outcome.ACCEPTED:
             return self._accept(deliveries)
         credits: dict[Consumer, int] = {}
-        self.traffic.note()
         for delivery in deliveries:
             if delivery.is_open:
                 self._let_go(delivery)
@@ -240,6 +239,7 @@ class Cursor:
         delivery.is_open = False
         del delivery.consumer.unsettled[delivery.offset]
         self.in_flight -= 1
+        self.traffic.note()
         if self.deadlines is not None:
             self.deadlines.end(delivery)
 
@@ -321,6 +321,7 @@ class Cursor:
     def give_back(self, entry: Entry) -> None:
         """Makes an entry ready again, for consumers with a filter as well."""
         self.ready.give_back(entry)
+        self.traffic.note()
         if self.consumer_set.views:
             is_changed = entry.offset in self.history.amendments
             for view in self.consumer_set.views:

@@ -54,6 +54,7 @@ class Delays:
     def put_off(self, entry: Entry, when: float) -> None:
         """Keeps an entry, which is neither ready nor in flight, until its time."""
         cursor = self._cursor
+        cursor.traffic.note()
         if when < self.next_time:  # the others wait behind the first
             cursor.policy.on_delayed(cursor, when)
         kept: Kept = entry

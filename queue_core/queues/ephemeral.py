@@ -29,7 +29,6 @@ class EphemeralQueue(CompetingQueue):
     def __init__(self, spec: QueueSpec, context: QueueContext, owner: object = None) -> None:
         super().__init__(spec, context, _make_cursor, owner)
         self._next_offset = 0
-        self._counters = context.counters
         self._is_pump_planned = False
         self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
         # Only one that says how much it holds is meant to lose its oldest.
@@ -53,7 +52,6 @@ class EphemeralQueue(CompetingQueue):
         consumer = self.direct_consumer()
         if consumer is not None and message.not_before is None:
             # Measured with one publisher and one subscriber: 0.5 us against 2.9 us through `_keep`.
-            self._counters.delivered += 1
             traffic = self.traffic
             traffic.passed_on += 1
             if not traffic.is_noted:

@@ -70,6 +70,5 @@ def take_encoded(queue: Queue, options: tuple[object, ...], run: EncodedRun) -> 
     ):
         return False
     sink.deliver_run(consumer, run)
-    queue.context.counters.delivered += run.count
     queue.traffic.count_passed_on(run.count)
     return True

@@ -38,19 +38,21 @@ from protocols.amqp091.wire.methods import (
 from queue_core.access.auth import Action, Resource
 from queue_core.delivery.consumer import (
     UNLIMITED_CREDIT,
+    Consumer,
     ConsumerSpec,
     Delivery,
     Position,
     SharedCredit,
 )
 from queue_core.errors import (
+    CoreError,
     InvalidArgument,
     QueueNotFound,
     ResourceLocked,
     UnsupportedArgument,
 )
 from queue_core.message.message import TOPIC_EXCHANGE
-from queue_core.outcomes import FAILED, REJECTED, RELEASED, Verdict
+from queue_core.outcomes import ACCEPTED, FAILED, REJECTED, RELEASED, Verdict
 from queue_core.queues.spec import AGE_DIGITS, AGE_UNITS, QueueSpec
 from queue_core.vhost import Vhost
 
@@ -160,6 +162,27 @@ async def consume(channel: Channel, method: BasicConsume) -> None:
         consumer.pause()
 
 
+def force_off(channel: Channel, tag: str, reason: CoreError) -> bool:
+    """Ends a consumer because an operator wants it; False: there is no such consumer. A client that
+    did not ask to be told of a consumer's end loses its channel, so that it notices."""
+    consumer = channel.consumers.get(tag)
+    if consumer is None:
+        return False
+    _end_from_outside(channel, consumer, reason)
+    return True
+
+
+def _end_from_outside(channel: Channel, consumer: Consumer, reason: CoreError) -> bool:
+    """Ends a consumer that its client has not cancelled; False: the whole channel has ended."""
+    terms = channel.terms
+    if not terms.wants_cancel:
+        terms.fail_channel(channel.number, Amqp091Error(ReplyCode.ACCESS_REFUSED, str(reason)))
+        return False
+    terms.vhost.end_consumer(consumer, None)
+    consumer.sink.on_cancel(consumer, reason)
+    return True
+
+
 def review(channel: Channel) -> None:
     """Ends consumers that may not read any more after permissions have changed. Clients that asked
     to be told of a consumer's end are told; channels of others end."""
@@ -171,11 +194,8 @@ def review(channel: Channel) -> None:
         loss = terms.auth.loss(terms.identity, sink.right)
         if loss is None:
             continue
-        if not terms.wants_cancel:
-            terms.fail_channel(channel.number, Amqp091Error(ReplyCode.ACCESS_REFUSED, str(loss)))
+        if not _end_from_outside(channel, consumer, loss):
             return
-        terms.vhost.end_consumer(consumer, None)
-        sink.on_cancel(consumer, loss)
 
 
 async def _consumed_queue(channel: Channel, method: BasicConsume) -> tuple[str, Resource | None]:
@@ -321,6 +341,7 @@ async def get(channel: Channel, method: BasicGet) -> None:
     if delivery is None and await has_caught_up(terms.vhost, name):
         delivery = await _get_one(terms, name, method)
     if delivery is None:
+        channel.empty_gets += 1
         channel.send(BasicGetEmpty())
         return
     if channel.state is not ChannelState.OPEN:  # the connection was closed meanwhile
@@ -328,7 +349,10 @@ async def get(channel: Channel, method: BasicGet) -> None:
             terms.vhost.settle([delivery], RELEASED)
         return
     channel.delivery_tag += 1
-    if not method.no_ack:
+    if method.no_ack:
+        channel.got_settled += 1
+    else:
+        channel.got += 1
         channel.unacked[channel.delivery_tag] = delivery
         delivery.consumer.on_overdue = channel.time_out
     queue = terms.vhost.queues.get(name)
@@ -372,6 +396,8 @@ def settle(channel: Channel, tag: int, verdict: Verdict, *, multiple: bool) -> N
         tags = [each for each in unacked if each <= tag or not tag] if multiple else [tag]
         work.acked += [(each, unacked[each]) for each in tags if each in unacked]
     deliveries = channel.take_unacked(tag, multiple=multiple)
+    if verdict is not ACCEPTED:
+        channel.rejected += len(deliveries)
     if work is None:
         channel.vhost.settle(deliveries, verdict)
     else:
@@ -405,4 +431,5 @@ def _take_all(channel: Channel, requeue: bool) -> list[Delivery]:
         )
     deliveries: list[Delivery] = list(channel.unacked.values())
     channel.unacked.clear()
+    channel.rejected += len(deliveries)
     return deliveries

@@ -52,6 +52,8 @@ class Subscription:
         channel = self.channel
         number, unacked, tag = channel.number, channel.unacked, channel.delivery_tag
         output, keeps, is_stream = channel.output, not self.no_ack, consumer.is_stream
+        if keeps:
+            channel.delivered += len(deliveries)
         output.wake()
         pieces, envelopes, largest = output.pieces, self._envelopes, channel.largest_body
         total = 0

@@ -21,7 +21,7 @@ _END: Final = 0xCE
 class Confirms:
     """The numbers of one channel's publishes: given out, ended, told of."""
 
-    __slots__ = ("_ahead", "_floor", "_last", "_nacks", "_told")
+    __slots__ = ("_ahead", "_floor", "_last", "_nacks", "_told", "refused")
 
     def __init__(self) -> None:
         self._last = 0  # the last number given out
@@ -29,12 +29,18 @@ class Confirms:
         self._told = 0  # and the client knows up to here
         self._ahead: dict[int, bool] = {}  # ended before something earlier; True: well
         self._nacks: list[int] = []  # up to the floor, not told yet
+        self.refused = 0
 
     def next(self, count: int = 1) -> int:
         """Gives out so many numbers, and returns the first."""
         first = self._last + 1
         self._last += count
         return first
+
+    @property
+    def confirmed(self) -> int:
+        """Counts the publishes that ended well, whether or not the client was told of them."""
+        return self._floor + len(self._ahead) - self.refused
 
     @property
     def outstanding(self) -> int:
@@ -56,7 +62,9 @@ class Confirms:
 
     def refuse(self, tags: Iterable[int]) -> None:
         """Ends publishes badly: their messages were not taken, and never will be."""
-        self._end((tag, False) for tag in tags)
+        ended = [(tag, False) for tag in tags]
+        self.refused += len(ended)
+        self._end(ended)
 
     def _end(self, ended: Iterable[tuple[int, bool]]) -> None:
         ahead = self._ahead

@@ -80,6 +80,7 @@ def publish(channel: Channel, target: Target, facts: Facts, body: bytes) -> None
     if channel.work is not None or not facts.is_plain:
         _publish_with_care(channel, target, facts, body)
         return
+    channel.published += 1
     vhost, exchange, key = channel.vhost, target.exchange, target.key
     if target.falls_back and key not in vhost.queues:
         exchange = _fall_back(channel.terms, key)
@@ -125,6 +126,7 @@ def publish_run(
         for body in bodies
     ]
     confirms, count = channel.confirms, len(bodies)
+    channel.published += count
     tag = 0 if confirms is None else confirms.next(count)
     outcome = vhost.publish_run(MessageRun(messages), None if confirms is None else channel, tag)
     if outcome is None:
@@ -151,8 +153,8 @@ def _publish_one(
     channel: Channel, confirms: Confirms | None, tag: int, target: Target, message: Message
 ) -> None:
     if confirms is None:
-        if channel.vhost.publish(message) in UNROUTED and target.mandatory:
-            channel.output.write(_return(channel, target, message))
+        if channel.vhost.publish(message) in UNROUTED:
+            _on_unrouted(channel, target, message)
         return
     outcome = channel.vhost.publish(message, channel, tag)
     if outcome is not Published.PENDING:
@@ -171,8 +173,8 @@ def _confirm_now(
         channel.terms.counters.nacked_publishes += 1
         confirms.refuse((tag,))
     else:
-        if target.mandatory and outcome in UNROUTED:
-            channel.output.write(_return(channel, target, message))
+        if outcome in UNROUTED:
+            _on_unrouted(channel, target, message)
         if outcome is Published.REMEMBERED:
             return  # confirmed when that is committed
         confirms.accept(tag)
@@ -181,6 +183,7 @@ def _confirm_now(
 
 def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: bytes) -> None:
     """Publishes a message with what most do not have: other keys, an expiry, a transaction, ..."""
+    channel.published += 1
     terms = channel.terms
     _check_user(terms, facts)
     native = facts.native
@@ -214,8 +217,8 @@ def _publish_with_care(channel: Channel, target: Target, facts: Facts, body: byt
     if confirms is not None:
         if outcome is not Published.PENDING:
             _confirm_now(channel, confirms, tag, outcome, target, message)
-    elif outcome in UNROUTED and target.mandatory:
-        channel.output.write(_return(channel, target, message))
+    elif outcome in UNROUTED:
+        _on_unrouted(channel, target, message)
 
 
 def _start_times(message: Message, facts: Facts, now: float) -> None:
@@ -253,7 +256,16 @@ def _with_reply_queue(channel: Channel, native: bytes) -> bytes:
     return amended(native, reply_to=channel.reply_queue)
 
 
+def _on_unrouted(channel: Channel, target: Target, message: Message) -> None:
+    """Returns a message that no queue took, if its publisher wants it back."""
+    if target.mandatory:
+        channel.output.write(_return(channel, target, message))
+    else:
+        channel.unroutable += 1
+
+
 def _return(channel: Channel, target: Target, message: Message) -> bytes:
+    channel.returned += 1
     channel.terms.counters.returned_messages += 1
     method = BasicReturn(ReplyCode.NO_ROUTE, ReplyCode.NO_ROUTE.name, target.exchange, target.key)
     return whole_message(

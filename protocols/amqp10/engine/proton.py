@@ -229,6 +229,15 @@ class Engine:
         return _string(lib.pn_connection_remote_hostname(self.connection)) or ""
 
     @property
+    def remote_properties(self) -> dict[str, object]:
+        """The properties of the peer's open, as far as they are text and numbers."""
+        found = get(lib.pn_connection_remote_properties(self.connection))
+        if not isinstance(found, dict):
+            return {}
+        plain = (bool, int, float, str)
+        return {str(name): each for name, each in found.items() if isinstance(each, plain)}
+
+    @property
     def peers_max_frame(self) -> int:
         """The largest frame that the peer takes, in bytes; 0: any."""
         return int(lib.pn_transport_get_remote_max_frame(self.transport))

@@ -81,6 +81,15 @@ class IncomingLink:
         self._revision = client.terms.auth.revision
         self._exchange_changes = self._vhost.router.exchange_changes
         self.is_open = True
+        # Counted for people.
+        self.published = 0
+        self.accepted = 0
+        self.released = 0  # no queue took them
+
+    @property
+    def unanswered(self) -> int:
+        """Counts the messages that are on their way to the database."""
+        return len(self._pending)
 
     # --- credit
 
@@ -216,6 +225,7 @@ class IncomingLink:
         )
 
     def _publish(self, delivery: Handle, message: Message) -> None:
+        self.published += 1
         if is_settled(delivery):
             engine.settle(delivery)
             self._vhost.publish(message)
@@ -225,8 +235,10 @@ class IncomingLink:
         if outcome is Published.PENDING or outcome is Published.REMEMBERED:
             self._pending[token] = delivery
         elif outcome is Published.DONE:
+            self.accepted += 1
             self._answer(delivery, ACCEPTED)
         elif outcome is Published.NOWHERE:
+            self.released += 1
             self._answer(delivery, RELEASED)
         else:
             self.client.counters.rejected_transfers += 1
@@ -268,6 +280,7 @@ class IncomingLink:
             delivery = pending.pop(token)
             update(delivery, ACCEPTED)
             settle(delivery)
+        self.accepted += len(tokens)
         self.client.wake()
         self.replenish()
 

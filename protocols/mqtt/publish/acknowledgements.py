@@ -83,6 +83,11 @@ class Inbound:
     # --- publishes
 
     @property
+    def answered(self) -> int:
+        """Counts the answers that have left."""
+        return self._first
+
+    @property
     def next_token(self) -> int:
         """The token of the next message that is answered."""
         return self._first + len(self.answers)

@@ -61,6 +61,7 @@ def check_claims(facts: PublishFacts, identity: Identity) -> None:
 
 class Publishing:
     __slots__ = (
+        "_acknowledged",
         "_aliases",
         "_auth",
         "_clock",
@@ -105,6 +106,7 @@ class Publishing:
         self._auth = terms.auth
         self._retained = context.services.sessions.retained
         self.inbound = inbound
+        self._acknowledged = 0  # by the hot path, past `inbound`
         self._queue_topics = queue_topics
         self._fan_out = context.fan_out
         self.lane: Lane | None = None  # for messages handed over later; most need none
@@ -305,8 +307,14 @@ class Publishing:
 
     def acknowledge(self, frames: list[bytes]) -> None:
         """Sends the answers that the hot path gives at once, and empties the list."""
+        self._acknowledged += len(frames)
         self._put(b"".join(frames))
         frames.clear()
+
+    @property
+    def confirmed(self) -> int:
+        """Counts the publishes of this connection that were answered."""
+        return self._acknowledged + self.inbound.answered
 
     def count_received(self, count: int, last: KnownTopic | None) -> None:
         self._counters.messages_received += count

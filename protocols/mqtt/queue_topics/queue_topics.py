@@ -89,6 +89,10 @@ class QueueTopics:
     def _require(self, action: Action, name: str) -> None:
         self._auth.require(self._identity, action, Resource("queue", self._vhost.name, name))
 
+    def consumers(self) -> list[Consumer]:
+        """Lists the consumers of queues that the client subscribed to by name."""
+        return [consumer for _, consumer in self._consumers.values()]
+
     # --- publishing
 
     def publish(

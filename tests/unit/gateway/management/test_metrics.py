@@ -55,6 +55,7 @@ def collector(queues: list[FakeQueue], counters: dict[str, Any]) -> GatewayColle
         is_ready=True,
         memory=Memory(),
         vhosts={"/": vhost},
+        count_passed_on=lambda: None,
     )
     connections = Connections()
     connections.tracked("mqtt", object)

@@ -398,7 +398,12 @@ async def test_what_goes_wrong_is_counted() -> None:
     await talk.say(QueueDeclare(0, "no-such", passive=True))
     await talk.say(frame(3, 7, b"x"))
     assert talk.counters == Amqp091Counters(
-        connections=1, returned_messages=1, channel_errors=1, connection_errors=1
+        connections=1,
+        channels_opened=1,
+        channels_closed=1,
+        returned_messages=1,
+        channel_errors=1,
+        connection_errors=1,
     )
 
 

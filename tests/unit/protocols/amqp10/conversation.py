@@ -31,7 +31,7 @@ class Conversation:
         context = Context(self.services, settings or Settings())
         self.counters = context.counters
         self.carrier = FakeCarrier()
-        self.machine = Machine(context, self.carrier, Identity(user))
+        self.machine = Machine(context, self.carrier, Identity(user), "PLAIN")
 
     @property
     def client(self) -> Client:

@@ -21,7 +21,7 @@ class FakeEntrance:
     def peer(self) -> Peer:
         return HERE
 
-    def on_authenticated(self, identity: Identity, rest: bytes) -> None:
+    def on_authenticated(self, identity: Identity, mechanism: str, rest: bytes) -> None:
         self.entered.append((identity.name, rest))
 
 

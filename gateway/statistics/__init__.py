@@ -1,0 +1,1 @@
+"""Statistics: rates and short histories of queues and connections, in bounded memory."""
