@@ -43,7 +43,7 @@ from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
-from queue_core.store.tables.users import StoredRoll
+from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
 from queue_core.store.write.rows import Forms
 from queue_core.timers import Agenda
@@ -147,7 +147,8 @@ class Manager:
         self._background = BackgroundWork(database, self.vhosts, self.sessions, self._remembered)
         self.inspection = Inspection(database.inspection)
         self.redrive = self._background.redrive
-        self._stored_vhosts = Vhosts(database.engine)
+        self.stored_vhosts = Vhosts(database.engine)
+        self.stored_users = Users(database.engine)  # for changes; `auth` has them as last read
         self._url = url
         self._loss = LossNotice()
         self.writer.on_lost = self._loss.give
@@ -197,7 +198,7 @@ class Manager:
 
     async def refresh_vhosts(self) -> bool:
         """Takes over what operators have made and removed since; True: there was something."""
-        names = await self._stored_vhosts.names()
+        names = await self.stored_vhosts.names()
         is_changed = names != self.vhosts.keys()
         for name in names - self.vhosts.keys():
             self._make_vhost(name)

@@ -181,7 +181,7 @@ class Auth(Section, frozen=True, kw_only=True):
 
     min_password_length: Annotated[
         int,
-        Meta(ge=1, le=128, description="characters that `howdah user add` asks of a password"),
+        Meta(ge=1, le=128, description="characters that a new password must have"),
     ] = 8
 
     @property

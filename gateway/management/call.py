@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from aiohttp import web
 
-from gateway.management.api_errors import not_authorised, not_found
+from gateway.management.api_errors import bad_request, not_authorised, not_found
 from gateway.management.roles import Caller, Role
 from gateway.management.services import Services
 from queue_core.access.auth import Action, Identity, Resource
@@ -21,7 +21,8 @@ DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
 
 
 class Call(Generic[Q, B]):
-    """A call that has passed the login, the tags and the checks of its query and body."""
+    """A call that has passed the login, the tags and the checks of its query and body. Raises 400
+    for a path that names nothing that could exist."""
 
     def __init__(
         self, request: web.Request, services: Services, caller: Caller, query: Q, body: B
@@ -34,6 +35,8 @@ class Call(Generic[Q, B]):
         self.path: dict[str, str] = dict(request.match_info)
         if not self.path.get("vhost", DEFAULT_VHOST):
             self.path["vhost"] = DEFAULT_VHOST
+        if any("\0" in part for part in self.path.values()):
+            raise bad_request("a name in the path has a NUL, which no name may have")
 
     @property
     def manager(self) -> Manager:

@@ -86,7 +86,7 @@ def _require_own_page(request: web.Request) -> None:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers every error as JSON. Nothing of a request is in the log but its method and path."""
+    """Answers every error as JSON. Nothing that a client sent is in the log but the method."""
     try:
         return await handler(request)
     except ApiError as error:
@@ -100,7 +100,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except (ConnectionError, TimeoutError):
         raise  # the client is gone
     except Exception:
-        logger.exception("a bug: %s %s failed", request.method, request.path)
+        resource = request.match_info.route.resource  # not the path: a name in it may be a secret
+        path = "a request" if resource is None else resource.canonical
+        logger.exception("a bug: %s %s failed", request.method, path)
         reason = "a bug of the gateway; its log has the trace"
         return error_response(ApiError(500, "internal_error", reason))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
-from gateway.management.compat import queues
+from gateway.management.compat import permissions, queues, users, vhosts
 from gateway.management.openapi import document
 from gateway.management.roles import Role
 from gateway.management.routes import NoQuery, Route
@@ -34,4 +34,7 @@ OWN: Final = Route(
 ROUTES: Final[tuple[Route, ...]] = (
     OWN,
     *queues.ROUTES,
+    *users.ROUTES,
+    *permissions.ROUTES,
+    *vhosts.ROUTES,
 )

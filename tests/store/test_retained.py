@@ -63,7 +63,7 @@ async def test_who_subscribes_just_after_a_value_was_published_gets_it(migrated_
 
 async def test_a_virtual_host_that_is_made_anew_begins_without_values(migrated_url: str) -> None:
     async with world(migrated_url) as here:
-        manager, vhosts = here.manager, here.manager._stored_vhosts
+        manager, vhosts = here.manager, here.manager.stored_vhosts
         await vhosts.add("again")
         await manager.refresh_vhosts()
         message = Message(b"1", topic="a", retain=True)

@@ -33,6 +33,7 @@ from queue_core.access.accounts import DEFAULT_VHOST, Permission, Roll, TopicPer
 from queue_core.access.password_renewal import RenewedHash
 from queue_core.access.scram import Verifier
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
+from queue_core.queues.spec import is_storable
 from queue_core.store.schema import permission, secret, topic_permission, user
 from queue_core.store.tables.table_transactions import transaction, unnested
 
@@ -144,7 +145,7 @@ class Users:
             "changed_at": func.now(),
         }
         if tags is not None:
-            values["tags"] = sorted(set(tags))
+            values["tags"] = sorted(map(_storable_tag, set(tags)))
         made = insert(user).values(name=name, **values)
         statement = made.on_conflict_do_update(index_elements=[user.c.name], set_=values)
         async with _changing(self._engine) as connection:
@@ -161,6 +162,12 @@ class Users:
             result = await connection.execute(delete(user).where(user.c.name == name))
             return result.rowcount > 0
 
+    async def remove_all(self, names: Iterable[str]) -> int:
+        """Removes users with all their permissions, all or none; returns how many there were."""
+        async with _changing(self._engine) as connection:
+            result = await connection.execute(delete(user).where(user.c.name.in_(list(names))))
+            return result.rowcount
+
     async def grant(
         self,
         name: str,
@@ -174,6 +181,8 @@ class Users:
         if given is not None:
             statements.append(_granting(permission, _patterns(given), name, vhost))
         for exchange, rule in (topics or {}).items():
+            if not is_storable(exchange):
+                raise InvalidArgument("the name of an exchange is text without NUL")
             names = {"exchange": exchange}
             statements.append(_granting(topic_permission, _patterns(rule), name, vhost, **names))
         try:
@@ -186,6 +195,22 @@ class Users:
             raise InvalidArgument(
                 f"there is no user '{name}'; make it first with `howdah user add {name}`"
             ) from error
+
+    async def revoke_names(self, name: str, vhost: str) -> bool:
+        """Revokes what the user may do to names in a virtual host, which it may not enter any more;
+        rules for topics stay for when it may again. False if nothing was granted there."""
+        ours = (permission.c.user_name == name, permission.c.vhost == vhost)
+        async with _changing(self._engine) as connection:
+            return (await connection.execute(delete(permission).where(*ours))).rowcount > 0
+
+    async def revoke_topics(self, name: str, vhost: str, exchange: str | None = None) -> bool:
+        """Takes back the rules for topics of one exchange, or of all; what the user may do to names
+        stays. False if there were none."""
+        ours = [topic_permission.c.user_name == name, topic_permission.c.vhost == vhost]
+        if exchange is not None:
+            ours.append(topic_permission.c.exchange == exchange)
+        async with _changing(self._engine) as connection:
+            return (await connection.execute(delete(topic_permission).where(*ours))).rowcount > 0
 
     async def revoke(self, name: str, vhost: str) -> bool:
         """Revokes everything that the user may do in a virtual host; False if nothing was granted
@@ -215,6 +240,8 @@ def _patterns(given: Permission | TopicPermission) -> dict[str, str]:
     expression."""
     patterns = {name: str(value) for name, value in asdict(given).items()}
     for what, pattern in patterns.items():
+        if not is_storable(pattern):
+            raise InvalidArgument(f"{what}: a regular expression is text without NUL")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -249,6 +276,12 @@ async def _reaching(what: str) -> AsyncIterator[None]:
         said = getattr(error, "orig", None) or error
         reason = str(said).splitlines()[0] if str(said) else type(said).__name__
         raise StoreUnavailable(f"users cannot be {what}: {reason}") from error
+
+
+def _storable_tag(tag: str) -> str:
+    if not tag or not is_storable(tag):
+        raise InvalidArgument("a tag is text without NUL, and not empty")
+    return tag
 
 
 def _check_name(name: str) -> None:

@@ -1,0 +1,110 @@
+"""Virtual hosts: `/api/vhosts`. Numbers of messages are sums over memory, in slices of the loop."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from gateway.management.answers import NO_CONTENT, Reply, created_or_changed
+from gateway.management.call import Call
+from gateway.management.changed_rights import in_force
+from gateway.management.lists import ColumnsQuery, Listing, ListQuery
+from gateway.management.loop_share import LoopShare
+from gateway.management.node import node_name
+from gateway.management.roles import Role
+from gateway.management.routes import NoQuery, Route
+from queue_core.vhost import Vhost
+
+
+class VhostRow(Struct, frozen=True):
+    """One virtual host of RabbitMQ's list."""
+
+    name: str
+    cluster_state: dict[str, str]
+    messages: int = 0
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    description: str = ""
+    tags: list[str] = []
+    default_queue_type: str = "classic"
+    metadata: dict[str, Any] = {}
+    tracing: bool = False
+
+
+async def described(share: LoopShare, vhost: Vhost) -> VhostRow:
+    """Describes a virtual host as of now."""
+    ready = unacknowledged = delayed = 0
+    async for part in share.slices(list(vhost.queues.values()), lambda queue: queue.counts()):
+        ready += sum(counts.ready for counts in part)
+        delayed += sum(counts.delayed for counts in part)
+        unacknowledged += sum(counts.in_flight for counts in part)
+    return VhostRow(
+        vhost.name,
+        {node_name(): "running"},
+        ready + delayed + unacknowledged,
+        ready,
+        unacknowledged,
+    )
+
+
+def _row(row: VhostRow) -> VhostRow:
+    return row
+
+
+async def list_vhosts(call: Call[ListQuery, None]) -> Listing[VhostRow]:
+    visible = sorted(call.visible_vhosts(), key=lambda vhost: vhost.name)
+    rows = [await described(call.services.loop_share, vhost) for vhost in visible]
+    return Listing(rows, _row)
+
+
+async def show(call: Call[ColumnsQuery, None]) -> VhostRow:
+    return await described(call.services.loop_share, call.vhost())
+
+
+async def put(call: Call[NoQuery, None]) -> Reply:
+    is_new = await call.manager.stored_vhosts.add(call.path["vhost"])
+    await in_force(call.manager)
+    return created_or_changed(is_new=is_new)
+
+
+async def delete(call: Call[NoQuery, None]) -> Reply:
+    await call.manager.stored_vhosts.remove(call.path["vhost"])
+    await in_force(call.manager)
+    return NO_CONTENT
+
+
+ONE: Final = "/api/vhosts/{vhost}"
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/api/vhosts",
+        handler=list_vhosts,
+        summary="All virtual hosts that the user may see",
+        query=ListQuery,
+        answer=VhostRow,
+        is_list=True,
+    ),
+    Route(
+        method="GET",
+        path=ONE,
+        handler=show,
+        summary="One virtual host",
+        query=ColumnsQuery,
+        answer=VhostRow,
+    ),
+    Route(
+        method="PUT",
+        path=ONE,
+        handler=put,
+        summary="Make a virtual host; nobody may enter it yet",
+        role=Role.ADMINISTRATOR,
+    ),
+    Route(
+        method="DELETE",
+        path=ONE,
+        handler=delete,
+        summary="Remove a virtual host without durable queues",
+        role=Role.ADMINISTRATOR,
+    ),
+)
