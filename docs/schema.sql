@@ -58,7 +58,8 @@ CREATE TABLE howdah.vhost (
 -- Who may log in to the gateway. Not a PostgreSQL role.
 CREATE TABLE howdah."user" (
     name           text NOT NULL,                       -- Login name.
-    password_hash  text,                                -- Argon2 hash; null: no login by password.
+    password_hash  text,                                -- Argon2 hash, or until the first login one from RabbitMQ
+                                                        -- (rabbit_sha256$...); null: no login by password.
     tags           text[] DEFAULT '{}' NOT NULL,        -- What it may do beside its permissions: impersonator, to
                                                         -- publish in another user's name. Others are kept, and mean
                                                         -- nothing.
@@ -562,6 +563,20 @@ CREATE TABLE howdah.node (
     CONSTRAINT node_pkey PRIMARY KEY (id),
     CONSTRAINT node_state_check CHECK ((state = ANY (ARRAY['joining'::text, 'up'::text, 'leaving'::text, 'gone'::text])))
 ) WITH (fillfactor=50);
+
+-- Imports of definitions files, the newest thousand. A file that is unchanged since the last start is
+-- not imported again.
+CREATE TABLE howdah.definitions_import (
+    id          bigint GENERATED ALWAYS AS IDENTITY,  -- Row number.
+    imported_at timestamptz DEFAULT now() NOT NULL,   -- When it was imported.
+    source      text NOT NULL,                        -- Where it came from: start, HTTP or command.
+    imported_by text,                                 -- User who imported it; null: the operating system knows.
+    sha256      text NOT NULL,                        -- SHA-256 of the file, in hexadecimal.
+    made        integer NOT NULL,                     -- Items that were new.
+    changed     integer NOT NULL,                     -- Items that were changed.
+    left_out    jsonb NOT NULL,                       -- What was not taken, and why, a text for each.
+    CONSTRAINT definitions_import_pkey PRIMARY KEY (id)
+);
 
 -- ----------------------------------------------------------------------------------------------- views
 
@@ -3034,6 +3049,38 @@ AS $function$
     SELECT howdah.unbind(queue, howdah.filter_key(topic_filter), vhost => vhost)
 $function$;
 
+-- Makes the exchanges, queues and bindings of a definitions file of one virtual host, as RabbitMQ
+-- exports it. Returns the number of a command; see command_status().
+CREATE FUNCTION howdah.import_definitions(definitions jsonb, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    submitted bigint;
+BEGIN
+    IF jsonb_typeof(definitions) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'definitions must be a JSON object'
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'With the lists exchanges, queues and bindings, as RabbitMQ exports them.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = import_definitions.vhost) THEN
+        RAISE EXCEPTION 'there is no virtual host %', quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'Leave vhost out for ''/''.';
+    END IF;
+    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, requested_at)
+    VALUES (
+        'import_definitions', import_definitions.vhost, '',
+        jsonb_build_object(
+            'exchanges', coalesce(definitions -> 'exchanges', '[]'),
+            'queues', coalesce(definitions -> 'queues', '[]'),
+            'bindings', coalesce(definitions -> 'bindings', '[]')),
+        session_user, clock_timestamp()
+    ) RETURNING id INTO submitted;
+    RETURN submitted;
+END
+$function$;
+
 -- What became of a command: waiting, done or failed.
 CREATE FUNCTION howdah.command_status(id bigint) RETURNS TABLE (
     kind text,
@@ -3346,7 +3393,7 @@ GRANT SELECT ON
     howdah.segment_status
     TO howdah_gateway;
 GRANT SELECT, UPDATE ON howdah.gateway TO howdah_gateway;
-GRANT SELECT, INSERT, DELETE ON howdah.ownership TO howdah_gateway;
+GRANT SELECT, INSERT, DELETE ON howdah.ownership, howdah.definitions_import TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.vhost,
     howdah."user",
@@ -3406,6 +3453,7 @@ GRANT SELECT ON
     howdah.log_end,
     howdah.loss,
     howdah.node,
+    howdah.definitions_import,
     howdah.settlement_state,
     howdah.consumer_lag,
     howdah.queue_status,
@@ -3460,6 +3508,7 @@ GRANT EXECUTE ON FUNCTION
     howdah.unbind(text, text, text, jsonb, text),
     howdah.bind_topic(text, text, text),
     howdah.unbind_topic(text, text, text),
+    howdah.import_definitions(jsonb, text),
     howdah.command_status(bigint),
     howdah.torn_tables(),
     howdah.find_gaps(),

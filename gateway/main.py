@@ -17,6 +17,7 @@ import uvloop
 
 from gateway.commands import (
     convert,
+    definitions,
     doctor,
     etl,
     migrate,
@@ -81,7 +82,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"howdah {version('howdah')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for family in (serve, migrate, queues, publish, subscribe, convert, users, vhosts, doctor, etl):
+    for family in (
+        serve,
+        migrate,
+        queues,
+        publish,
+        subscribe,
+        convert,
+        users,
+        vhosts,
+        definitions,
+        doctor,
+        etl,
+    ):
         family.register(commands)
     add_command(commands, "version", _print_version, "which version this is")
     return parser

@@ -17,6 +17,7 @@ from gateway.adapters import FORMS, Adapters, manager_settings
 from gateway.config.keys import Config, require_safe_listeners
 from gateway.connections import Connections
 from gateway.database import DatabaseError, open_database, reaching
+from gateway.definitions import import_at_start
 from gateway.file_descriptors import Descriptors, Share, allow_many_files, end_oldest
 from gateway.garbage_collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.listeners import announcement, open_listener
@@ -105,6 +106,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
                 lost.set_exception(error)
 
         manager.on_lost(stop)
+        await import_at_start(config, manager)
         require_safe_listeners(config, has_users=manager.auth.accounts.has_users)
         await _listen(config, manager, descriptors, stack)
         tune_collector()

@@ -41,6 +41,7 @@ from queue_core.store.database import Database, StoreSettings, open_database
 from queue_core.store.lost_commits.state_comparison import Inventory, remembered
 from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
+from queue_core.store.tables.definitions_import import DefinitionsImports
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
 from queue_core.store.tables.users import StoredRoll, Users
@@ -149,6 +150,7 @@ class Manager:
         self.redrive = self._background.redrive
         self.stored_vhosts = Vhosts(database.engine)
         self.stored_users = Users(database.engine)  # for changes; `auth` has them as last read
+        self.imports = DefinitionsImports(database.engine)
         self._url = url
         self._loss = LossNotice()
         self.writer.on_lost = self._loss.give

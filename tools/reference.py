@@ -90,7 +90,8 @@ def _default(path: KeyPath, field: Field) -> str:
     for name in path:
         if not isinstance(value, msgspec.Struct):
             return "required" if field.is_required else _written(field.default)
-        value = getattr(value, name)
+        attributes = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        value = getattr(value, dict(attributes)[name])
     return _written(value)
 
 

@@ -111,7 +111,8 @@ def fields_of(section: type[msgspec.Struct]) -> Iterator[Field]:
         bare, meta = _without_meta(info.type)
         kind, is_optional = _without_none(bare)
         kind, inner = _without_meta(kind)
-        yield Field(info.name, info.type, kind, is_optional, inner or meta or _NO_META, default)
+        name = info.encode_name  # Python has no field called import
+        yield Field(name, info.type, kind, is_optional, inner or meta or _NO_META, default)
 
 
 def decode_custom(kind: type, value: object) -> object:

@@ -13,7 +13,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from gateway.config.database_url import url_problem
+from gateway.config.definitions_keys import DefinitionsFile
 from gateway.config.file_and_environment import ConfigError
+from gateway.config.log_keys import Log
 from gateway.config.memory_keys import Memory
 from gateway.config.quantities import Duration, Size
 from gateway.config.reader import read_config, with_least
@@ -460,15 +462,6 @@ class Storage(Section, frozen=True, kw_only=True):
     ] = Duration(0.1)
 
 
-class Log(Section, frozen=True, kw_only=True):
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="least severity shown")
-    ] = "info"
-    format: Annotated[
-        Literal["text", "json"], Meta(description="for people, or one JSON object a line")
-    ] = "text"
-
-
 class Config(Section, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="the gateway's own files")] = Path("howdah-data")
     database: Database = Database()
@@ -483,6 +476,7 @@ class Config(Section, frozen=True, kw_only=True):
     amqp10: Amqp10 = Amqp10()
     storage: Storage = Storage()
     memory: Memory = Memory()
+    definitions: DefinitionsFile = DefinitionsFile()
     log: Log = Log()
 
 

@@ -118,7 +118,11 @@ class _Reader:
             self._require_all(fields, values, node, path)
         if len(self.problems) > before:
             return None
-        return schema(**values) if defaults is None else replace(defaults, **values)
+        attributes = dict(
+            zip(schema.__struct_encode_fields__, schema.__struct_fields__, strict=True)
+        )
+        given = {attributes[name]: value for name, value in values.items()}
+        return schema(**given) if defaults is None else replace(defaults, **given)
 
     def _require_all(
         self, fields: Mapping[str, Field], values: Mapping[str, object], node: Node, path: KeyPath

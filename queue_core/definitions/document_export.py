@@ -7,16 +7,20 @@ than letting nobody in without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+import msgspec
 
 from queue_core.access.accounts import User
 from queue_core.access.rabbitmq_passwords import SHA256, in_rabbitmqs_words, is_from_rabbitmq
+from queue_core.definitions.items import BindingItem
+from queue_core.definitions.plan import Step
 from queue_core.definitions.present import Present, PresentVhost
 from queue_core.definitions.rights_plan import ARGON2ID
 from queue_core.message.json_arguments import stored
 from queue_core.queues.reserved_names import is_own
-from queue_core.queues.spec import QueueKind
+from queue_core.queues.spec import QueueKind, QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
 PRODUCT: Final = "Howdah"
@@ -75,6 +79,36 @@ def export_vhost(
     }
 
 
+def topology_of(steps: Iterable[Step]) -> dict[str, list[Any]]:
+    """Writes the exchanges, queues and bindings that steps make in one virtual host as its file."""
+    found: dict[str, list[Any]] = {"exchanges": [], "queues": [], "bindings": []}
+    for step in steps:
+        match step.wanted:
+            case ExchangeSpec() as exchange:
+                found["exchanges"].append(_exchange(exchange))
+            case QueueSpec() as queue:
+                found["queues"].append(_queue(queue))
+            case BindingItem() as binding:
+                found["bindings"].append(msgspec.to_builtins(binding))
+    return found
+
+
+def _queue(spec: QueueSpec) -> dict[str, Any]:
+    arguments = stored(spec.arguments)
+    return {"name": spec.name, "durable": True, "auto_delete": False, "arguments": arguments}
+
+
+def _exchange(spec: ExchangeSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "type": spec.kind.value,
+        "durable": True,
+        "auto_delete": spec.auto_delete,
+        "internal": spec.internal,
+        "arguments": stored(spec.arguments),
+    }
+
+
 def _user(user: User) -> dict[str, Any]:
     kept = user.password_hash
     if kept is None:
@@ -97,31 +131,19 @@ def _user(user: User) -> dict[str, Any]:
 def _queues(present: PresentVhost) -> Iterator[dict[str, Any]]:
     for name, spec in sorted(present.queues.items()):
         if spec.kind is not QueueKind.EPHEMERAL and not is_own(name):
-            yield {
-                "name": name,
-                "durable": True,
-                "auto_delete": False,
-                "arguments": stored(spec.arguments),
-            }
+            yield _queue(spec)
 
 
 def _exchanges(present: PresentVhost) -> Iterator[dict[str, Any]]:
     for name, spec in sorted(present.exchanges.items()):
-        if _is_kept(spec) and not name.startswith(BUILT_IN_PREFIX):
-            yield {
-                "name": name,
-                "type": spec.kind.value,
-                "durable": True,
-                "auto_delete": spec.auto_delete,
-                "internal": spec.internal,
-                "arguments": stored(spec.arguments),
-            }
+        if spec.durable and not name.startswith(BUILT_IN_PREFIX):
+            yield _exchange(spec)
 
 
 def _bindings(present: PresentVhost) -> Iterator[dict[str, Any]]:
     """Yields the bindings between what is written: those of passing queues are passing, too."""
     queues = {each["name"] for each in _queues(present)}
-    passing = {name for name, spec in present.exchanges.items() if not _is_kept(spec)}
+    passing = {name for name, spec in present.exchanges.items() if not spec.durable}
     for each in present.bindings:
         is_queue = each.destination_type == "queue"
         leads_on = each.destination in queues if is_queue else each.destination not in passing
@@ -133,7 +155,3 @@ def _bindings(present: PresentVhost) -> Iterator[dict[str, Any]]:
                 "routing_key": each.routing_key,
                 "arguments": stored(each.arguments),
             }
-
-
-def _is_kept(spec: ExchangeSpec) -> bool:
-    return spec.durable

@@ -142,6 +142,7 @@ OF_A_VHOST: Final = (
     Section.QUEUES,
     Section.BINDINGS,
 )
+TOPOLOGY: Final = frozenset((Section.EXCHANGES, Section.QUEUES, Section.BINDINGS))
 KEYS: Final = {
     section: frozenset(field.encode_name for field in msgspec.structs.fields(kind))
     for section, kind in TYPES.items()

@@ -73,10 +73,14 @@ class Step:
         return self.action in MADE
 
     @property
+    def is_left_out(self) -> bool:
+        return self.action in LEFT_OUT
+
+    @property
     def complaints(self) -> list[str]:
         """Tells what of the item is not taken, a line for each part."""
         lines = [f"{self.label}: {note}" for note in self.notes]
-        if self.action in LEFT_OUT:
+        if self.is_left_out:
             lines.append(f"{self.label}: {self.action}: {self.reason}")
         return lines
 

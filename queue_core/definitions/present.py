@@ -3,8 +3,10 @@ the tables."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from queue_core.access.accounts import Roll
 from queue_core.message.value_identity import identity_of, text_of
@@ -13,6 +15,8 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.vhost import Vhost
+
+READ_AT_ONCE: Final = 500  # bindings, in a millisecond or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +54,26 @@ class Present:
     vhosts: Mapping[str, PresentVhost]
 
 
-def present_in(roll: Roll, vhosts: Iterable[Vhost]) -> Present:
+async def present_in(roll: Roll, vhosts: Iterable[Vhost]) -> Present:
     """Reads the definitions from a running gateway's memory, those that are not durable among
-    them."""
-    return Present(roll, {vhost.name: _present_vhost(vhost) for vhost in vhosts})
+    them. Others get their turn in between."""
+    return Present(roll, {vhost.name: await _present_vhost(vhost) for vhost in list(vhosts)})
 
 
-def _present_vhost(vhost: Vhost) -> PresentVhost:
+async def _present_vhost(vhost: Vhost) -> PresentVhost:
     found = PresentVhost()
     found.exchanges = {spec.name: spec for spec in vhost.router.exchanges() if spec.name}
     found.queues = {
         queue.name: queue.spec for queue in vhost.queues.values() if not is_own(queue.name)
     }
-    for binding in vhost.router.bindings():
-        if binding.is_filter or not binding.source:
-            continue
-        destination = binding.destination
-        is_exchange = isinstance(destination, ExchangeRef)
-        if is_exchange or destination.name in found.queues:
-            kind = "exchange" if is_exchange else "queue"
-            present = PresentBinding(
-                binding.source, kind, destination.name, binding.key, binding.arguments or {}
-            )
-            found.bindings[present] = None
+    for number, binding in enumerate(vhost.router.bindings(), 1):
+        if number % READ_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if not binding.is_filter and binding.source:
+            destination = binding.destination
+            is_exchange = isinstance(destination, ExchangeRef)
+            if is_exchange or destination.name in found.queues:
+                kind = "exchange" if is_exchange else "queue"
+                ends = (binding.source, kind, destination.name, binding.key)
+                found.bindings[PresentBinding(*ends, binding.arguments or {})] = None
     return found

@@ -39,6 +39,7 @@ from queue_core.store.schema_columns import (
     tuned,
     vhost_column,
 )
+from queue_core.store.schema_imports import definitions_import
 from queue_core.store.schema_losses import MARK_TABLE, commit_mark, log_end, loss, ownership
 from queue_core.store.schema_nodes import node
 
@@ -48,6 +49,7 @@ __all__ = [
     "Timestamp",
     "commit_mark",
     "consumer",
+    "definitions_import",
     "log_end",
     "loss",
     "metadata",
@@ -150,7 +152,12 @@ user = Table(
     "user",
     metadata,
     Column("name", Text, primary_key=True, comment="Login name."),
-    optional("password_hash", Text, "Argon2 hash; null: no login by password."),
+    optional(
+        "password_hash",
+        Text,
+        "Argon2 hash, or until the first login one from RabbitMQ (rabbit_sha256$...); null: no "
+        "login by password.",
+    ),
     required(
         "tags",
         ARRAY(Text),

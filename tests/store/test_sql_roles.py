@@ -24,6 +24,7 @@ DEFINITION_TABLES = (
     "queue",
     "binding",
     "segment",
+    "definitions_import",
 )
 LOSS_TABLES = ("loss", "log_end", "ownership", "commit_mark")
 ROLES = ("howdah_gateway", "howdah_operator", "howdah_publisher", "howdah_reader")

@@ -390,6 +390,39 @@ $function$;
 COMMENT ON FUNCTION howdah.unbind_topic(text, text, text) IS
     'The opposite of bind_topic(). Returns the number of a command; see command_status().';
 
+CREATE OR REPLACE FUNCTION howdah.import_definitions(definitions jsonb, vhost text DEFAULT '/')
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    submitted bigint;
+BEGIN
+    IF jsonb_typeof(definitions) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'definitions must be a JSON object'
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'With the lists exchanges, queues and bindings, as RabbitMQ exports them.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM howdah.vhost v WHERE v.name = import_definitions.vhost) THEN
+        RAISE EXCEPTION 'there is no virtual host %', quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'Leave vhost out for ''/''.';
+    END IF;
+    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, requested_at)
+    VALUES (
+        'import_definitions', import_definitions.vhost, '',
+        jsonb_build_object(
+            'exchanges', coalesce(definitions -> 'exchanges', '[]'),
+            'queues', coalesce(definitions -> 'queues', '[]'),
+            'bindings', coalesce(definitions -> 'bindings', '[]')),
+        session_user, clock_timestamp()
+    ) RETURNING id INTO submitted;
+    RETURN submitted;
+END
+$function$;
+COMMENT ON FUNCTION howdah.import_definitions(jsonb, text) IS
+    'Makes the exchanges, queues and bindings of a definitions file of one virtual host, as '
+    'RabbitMQ exports it. Returns the number of a command; see command_status().';
+
 CREATE OR REPLACE FUNCTION howdah.command_status(id bigint) RETURNS TABLE (
     kind text,
     vhost text,

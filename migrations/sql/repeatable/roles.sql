@@ -65,7 +65,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON howdah.alembic_version, howdah.secret, howdah.segment, howdah.archive_mark
     TO howdah_gateway;
 GRANT SELECT, UPDATE ON howdah.gateway TO howdah_gateway;
-GRANT SELECT, INSERT, DELETE ON howdah.ownership TO howdah_gateway;
+GRANT SELECT, INSERT, DELETE ON howdah.ownership, howdah.definitions_import TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON howdah.node TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.vhost, howdah."user", howdah.permission, howdah.topic_permission, howdah.exchange,
@@ -141,7 +141,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     howdah.alembic_version, howdah.gateway, howdah.vhost, howdah.exchange, howdah.queue,
     howdah.binding, howdah.segment, howdah.session_status, howdah.session_subscriptions,
-    howdah.retained_messages
+    howdah.retained_messages, howdah.definitions_import
     TO howdah_operator;
 GRANT EXECUTE ON FUNCTION
     howdah.peek(text, integer, bigint, text),
@@ -162,6 +162,7 @@ GRANT EXECUTE ON FUNCTION
     howdah.unbind(text, text, text, jsonb, text),
     howdah.bind_topic(text, text, text),
     howdah.unbind_topic(text, text, text),
+    howdah.import_definitions(jsonb, text),
     howdah.command_status(bigint),
     howdah.mark_archived(integer, text),
     howdah.keep_for_archive(text, text, boolean),

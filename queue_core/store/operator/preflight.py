@@ -48,6 +48,7 @@ TABLE_RIGHTS: Final[dict[str, str]] = {
     "loss": _APPEND,
     "log_end": _ALL,
     "ownership": "SELECT, INSERT, DELETE",
+    "definitions_import": "SELECT, INSERT, DELETE",
     "node": _ALL,
     "commit_mark": _APPEND,
     "segment": "SELECT",

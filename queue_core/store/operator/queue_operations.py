@@ -74,6 +74,7 @@ UNBIND: Final = "SELECT howdah.unbind($1, $2, $3, vhost => $4)"
 BIND_TOPIC: Final = "SELECT howdah.bind_topic($1, $2, $3)"
 UNBIND_TOPIC: Final = "SELECT howdah.unbind_topic($1, $2, $3)"
 RESET_GROUP: Final = "SELECT howdah.reset_group($1, $2, $3, $4)"
+IMPORT: Final = "SELECT howdah.import_definitions($1, $2)"
 STATUS: Final = "SELECT state, result, error FROM howdah.command_status($1)"
 PUBLISH: Final = """
 SELECT howdah.publish(
@@ -417,6 +418,10 @@ class Operations:
     async def reset_group(self, vhost: str, name: str, group: str, position: str) -> int:
         """Sends a group of a stream to another place."""
         return await self._submit(RESET_GROUP, name, group, position, vhost)
+
+    async def import_definitions(self, vhost: str, definitions: Mapping[str, object]) -> int:
+        """Makes exchanges, queues and bindings of a definitions file."""
+        return await self._submit(IMPORT, definitions, vhost)
 
     async def _submit(self, statement: str, *arguments: object) -> int:
         async with _named_errors():

@@ -1,9 +1,10 @@
 """Commands that people give in SQL: purge, redrive, declare, delete, bind, reset a group, end a
-session. The gateway runs them, since it alone knows which consumer holds which message; the answer
-goes into the command's row."""
+session, import definitions. The gateway runs them, since it alone knows which consumer holds which
+message; the answer goes into the command's row."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
+from queue_core.access.accounts import Roll
+from queue_core.definitions.document import read_object
+from queue_core.definitions.planning import make_plan
+from queue_core.definitions.present import present_in
+from queue_core.definitions.topology_import import TopologyImport
 from queue_core.delivery.consumer import Position
 from queue_core.errors import CoreError, InvalidArgument, QueueNotFound, VhostNotFound
 from queue_core.queues.classic import ClassicQueue
@@ -65,6 +71,7 @@ class Commands:
             "unbind": self._unbind,
             "reset_group": self._reset_group,
             "end_session": self._end_session,
+            "import_definitions": self._import_definitions,
         }
 
     async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
@@ -153,6 +160,19 @@ class Commands:
         start = await queue.reset_group(argument["group"], place)
         await vhost.writer.flushed()
         return {"group": argument["group"], "offset": start}
+
+    async def _import_definitions(self, vhost: Vhost, _: str, argument: Result) -> Result:
+        """Makes exchanges, queues and bindings. An item that cannot be made does not keep the
+        others from being made: the answer names it."""
+        document = read_object(argument, vhost.name)
+        present = await present_in(Roll(), [vhost])
+        plan = await asyncio.to_thread(make_plan, document, present)
+        failures = await TopologyImport({vhost.name: vhost}, None).make(plan.steps)
+        not_made = [(each.step.label, each.reason) for each in failures]
+        not_made += [(step.label, step.reason) for step in plan.steps if step.is_left_out]
+        counts = plan.counts()
+        made = counts["create"] - len(failures)
+        return {"made": made, "same": counts["same"], "not_made": not_made}
 
     async def _redrive(self, vhost: Vhost, name: str, argument: Result) -> Result:
         wanted = [

@@ -5,9 +5,10 @@ one transaction. Exchanges, queues and bindings are the gateway's to make; see
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
-from sqlalchemy import Table, func
+from sqlalchemy import Table, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -18,8 +19,22 @@ from queue_core.definitions.present import Present, PresentBinding, PresentVhost
 from queue_core.queues.reserved_names import is_own
 from queue_core.store import schema
 from queue_core.store.tables.definitions import DefinitionStore
-from queue_core.store.tables.table_transactions import transaction
+from queue_core.store.tables.table_transactions import reading, transaction
 from queue_core.store.tables.users import StoredRoll
+
+KEPT_RECORDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """One import: from where, by whom, of which file, and what became of it."""
+
+    source: str  # start, HTTP or command
+    imported_by: str | None
+    sha256: str
+    made: int
+    changed: int
+    left_out: list[str]
 
 
 async def present_in_tables(engine: AsyncEngine) -> Present:
@@ -37,18 +52,40 @@ async def present_in_tables(engine: AsyncEngine) -> Present:
     return Present(await StoredRoll(engine).read(), vhosts)
 
 
-async def write_rights(engine: AsyncEngine, steps: Iterable[Step]) -> None:
-    """Writes the users, virtual hosts and permissions that a plan makes or changes, all of them or
-    none."""
-    made = [step for step in steps if step.is_made]
-    async with transaction(engine) as connection:
-        await _put(connection, schema.user, ["name"], _users(made))
-        await _put(connection, schema.vhost, ["name"], _vhosts(made))
-        permissions = _permissions(made, Section.PERMISSIONS)
-        await _put(connection, schema.permission, ["user_name", "vhost"], permissions)
-        topics = _permissions(made, Section.TOPIC_PERMISSIONS)
-        keys = ["user_name", "vhost", "exchange"]
-        await _put(connection, schema.topic_permission, keys, topics)
+class DefinitionsImports:
+    """Writes the rights of imports, and keeps a record of them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def write_rights(self, steps: Iterable[Step]) -> None:
+        """Writes the users, virtual hosts and permissions that a plan makes or changes, all of them
+        or none."""
+        made = [step for step in steps if step.is_made]
+        async with transaction(self._engine) as connection:
+            await _put(connection, schema.user, ["name"], _users(made))
+            await _put(connection, schema.vhost, ["name"], _vhosts(made))
+            permissions = _permissions(made, Section.PERMISSIONS)
+            await _put(connection, schema.permission, ["user_name", "vhost"], permissions)
+            topics = _permissions(made, Section.TOPIC_PERMISSIONS)
+            keys = ["user_name", "vhost", "exchange"]
+            await _put(connection, schema.topic_permission, keys, topics)
+
+    async def note(self, record: ImportRecord) -> None:
+        """Adds an import to the record, which keeps the newest."""
+        table = schema.definitions_import
+        statement = insert(table).values(**asdict(record)).returning(table.c.id)
+        async with transaction(self._engine) as connection:
+            number = (await connection.execute(statement)).scalar_one()
+            await connection.execute(delete(table).where(table.c.id <= number - KEPT_RECORDS))
+
+    async def last_digest(self, source: str) -> str | None:
+        """Returns the digest of the file that was imported last from a source."""
+        table = schema.definitions_import.c
+        newest = select(table.sha256).where(table.source == source).order_by(table.id.desc())
+        async with reading(self._engine) as connection:
+            found: str | None = await connection.scalar(newest.limit(1))
+        return found
 
 
 async def _put(

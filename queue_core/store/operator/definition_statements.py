@@ -1,0 +1,83 @@
+"""The SQL of each step of an import, for people who want to see or do it themselves. Passwords and
+hashes are never in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from queue_core.access.accounts import Permission, TopicPermission, User
+from queue_core.definitions.document_export import topology_of
+from queue_core.definitions.items import BindingItem, Section, arguments_of
+from queue_core.definitions.plan import Step
+from queue_core.message.json_arguments import stored
+from queue_core.queues.spec import QueueSpec
+from queue_core.routing.exchanges import ExchangeSpec
+
+HIDDEN_HASH: Final = "(hash in the file)"
+
+
+def statement(step: Step) -> str:
+    """Returns the SQL that does a step; empty where there is nothing to do."""
+    if not step.is_made:
+        return ""
+    vhost = _text(step.vhost or "")
+    match step.wanted:
+        case User(tags=tags):
+            array = f"ARRAY[{', '.join(map(_text, sorted(tags)))}]::text[]"
+            columns = f"{_text(step.name)}, {_text(HIDDEN_HASH)}, {array}"
+            return _insert('"user"', "name, password_hash, tags", columns, "name")
+        case Permission(configure, write, read):
+            columns = ", ".join((_text(step.name), vhost, *map(_text, (configure, write, read))))
+            names = "user_name, vhost, configure, write, read"
+            return _insert("permission", names, columns, "user_name, vhost")
+        case TopicPermission(write, read):
+            given = (step.name, step.vhost or "", step.exchange, write, read)
+            names = "user_name, vhost, exchange, write, read"
+            keys = "user_name, vhost, exchange"
+            return _insert("topic_permission", names, ", ".join(map(_text, given)), keys)
+        case QueueSpec(name, arguments=arguments):
+            given_arguments = _json(stored(arguments))
+            return f"SELECT howdah.declare_queue({_text(name)}, {given_arguments}, {vhost});"
+        case ExchangeSpec() | BindingItem():
+            return _topology(step, vhost)
+    if step.section is Section.VHOSTS:
+        return f"INSERT INTO howdah.vhost (name) VALUES ({_text(step.name)});"
+    raise AssertionError(step)
+
+
+def _topology(step: Step, vhost: str) -> str:
+    match step.wanted:
+        case BindingItem(destination_type="queue") as item:
+            key, source = _text(item.routing_key), _text(item.source)
+            ends = f"{_text(item.destination)}, {key}, {source}"
+            return f"SELECT howdah.bind({ends}, {_json(stored(arguments_of(item)))}, {vhost});"
+        case BindingItem() as item:
+            bindings = [msgspec.to_builtins(item)]
+            return f"SELECT howdah.import_definitions({_json({'bindings': bindings})}, {vhost});"
+        case ExchangeSpec():
+            exchanges = topology_of([step])["exchanges"]
+            return f"SELECT howdah.import_definitions({_json({'exchanges': exchanges})}, {vhost});"
+    raise AssertionError(step)
+
+
+def _insert(table: str, names: str, values: str, keys: str) -> str:
+    others = [name for name in names.split(", ") if name not in keys.split(", ")]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return (
+        f"INSERT INTO howdah.{table} ({names}) VALUES ({values}) "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {changes};"
+    )
+
+
+def _text(value: str) -> str:
+    """Quotes a text as a literal; with backslashes it is one in C's notation, whatever the server's
+    settings."""
+    quoted = value.replace("'", "''")
+    return f"""E'{quoted.replace(chr(92), chr(92) * 2)}'""" if "\\" in quoted else f"'{quoted}'"
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return _text(msgspec.json.encode(value).decode())
