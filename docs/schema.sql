@@ -560,6 +560,8 @@ CREATE TABLE howdah.node (
                                                                       -- gone.
     gone_because     text,                                            -- Why it is gone, for people; null: it is not
                                                                       -- gone.
+    fenced_by        integer,                                         -- Node that took it for dead; null: it is not
+                                                                      -- gone, or left in order.
     CONSTRAINT node_pkey PRIMARY KEY (id),
     CONSTRAINT node_state_check CHECK ((state = ANY (ARRAY['joining'::text, 'up'::text, 'leaving'::text, 'gone'::text])))
 ) WITH (fillfactor=50);

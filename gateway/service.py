@@ -25,12 +25,13 @@ from gateway.machine_memory import give_back, keep_large_blocks_apart
 from gateway.management.listener import Management
 from gateway.management.services import Services
 from gateway.reload import Reloading
+from gateway.standby import serve_in_turn
 from gateway.statistics.sampling import Statistics
 from gateway.tls import require_certificates
 from gateway.tls_handshakes import TlsCounters
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
-from queue_core.store.ownership import Setback
+from queue_core.store.ownership import OwnershipLost, Setback
 
 logger = logging.getLogger(__name__)
 
@@ -55,20 +56,21 @@ async def run_gateway(config: Config) -> int:
 
 
 async def _run_anew(config: Config, descriptors: Descriptors) -> None:
-    """Runs the gateway until it is told to stop. Where the database went back in time, nothing in
-    memory is true any more: everything ends, as at a stop, and starts again from what the tables
-    say."""
+    """Runs the gateway until it is told to stop. Where the database went back in time, or another
+    node of the cluster took over, nothing in memory is true any more: everything ends, as at a
+    stop, and starts again from what the tables say."""
     failures = 0
     while True:
         try:
             await _run(config, descriptors)
             return
         except StoreUnavailable as error:
-            if not _follows_a_setback(error):
+            if not _follows(error, OwnershipLost if config.cluster.enabled else Setback):
                 raise
+            logger.warning("%s", error)
             failures = 1
         except DatabaseError as error:
-            if not failures or failures > MOST_TRIES:
+            if not failures or (failures > MOST_TRIES and not config.cluster.enabled):
                 raise
             failures += 1
             logger.error("%s; it is tried again", error)
@@ -76,11 +78,11 @@ async def _run_anew(config: Config, descriptors: Descriptors) -> None:
         await asyncio.sleep(ANEW_SECONDS)
 
 
-def _follows_a_setback(error: BaseException | None) -> bool:
-    """Tells if a setback ended the gateway, also where the way down failed in its turn: a database
-    that does not answer keeps nobody from starting anew."""
+def _follows(error: BaseException | None, cause: type[OwnershipLost]) -> bool:
+    """Tells if such a loss ended the gateway, also where the way down failed in its turn: a
+    database that does not answer keeps nobody from starting anew."""
     while error is not None:
-        if isinstance(error, Setback):
+        if isinstance(error, cause):
             return True
         error = error.__context__
     return False
@@ -91,6 +93,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
     require_certificates(config.listeners)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(open_database(config))
+        node = await serve_in_turn(config, url, stack)
         async with reaching(url):
             manager = await Manager.open(
                 url,
@@ -98,6 +101,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
                 settings=manager_settings(config),
                 policy=config.auth,
                 give_back=give_back,
+                node=node,
             )
         stack.push_async_callback(_close, manager)
 

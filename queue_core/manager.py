@@ -39,6 +39,7 @@ from queue_core.sessions.subscription import Subscription
 from queue_core.store.background_work import BackgroundWork
 from queue_core.store.database import Database, StoreSettings, open_database
 from queue_core.store.lost_commits.state_comparison import Inventory, remembered
+from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.definitions_import import DefinitionsImports
@@ -119,8 +120,10 @@ class Manager:
         settings: ManagerSettings,
         policy: Policy,
         give_back: Callable[[], object] | None,
+        node: ClusterNode | None = None,
     ) -> None:
         self.settings = settings
+        self.node = node  # None: this gateway has the database for itself
         self.clock = clock = database.clock
         self.agenda = Agenda()
         self.counters = database.counters
@@ -154,6 +157,10 @@ class Manager:
         self._url = url
         self._loss = LossNotice()
         self.writer.on_lost = self._loss.give
+        if node is not None:
+            node.on_lost(self._loss.give)
+            node.trust.can_write = lambda: self.writer.is_connected
+            self.sessions.may_grant = node.trust.is_given
         self._taking_over = asyncio.Lock()
         self._has_found_all = False  # the start has read everything that the tables have
         self._is_mark_due = False  # something was taken over that no mark vouches for yet
@@ -171,15 +178,16 @@ class Manager:
         policy: Policy | None = None,
         clock: Callable[[], float] = time.time,
         give_back: Callable[[], object] | None = None,
+        node: ClusterNode | None = None,
     ) -> Manager:
-        """Takes the database and everything in it. Raises DatabaseInUse, or what PostgreSQL
-        says."""
+        """Takes the database and everything in it; for a cluster's `node` once that is up. Raises
+        DatabaseInUse, or what PostgreSQL says."""
         settings = settings or ManagerSettings()
-        node = f"{socket.gethostname()} (pid {getpid()})"
+        who = node or f"{socket.gethostname()} (pid {getpid()})"
         stored_forms = Forms(forms, Subscription)
-        database = await open_database(url, node, stored_forms, Counters(), clock, settings.store)
+        database = await open_database(url, who, stored_forms, Counters(), clock, settings.store)
         try:
-            manager = cls(database, url, settings, policy or LoopbackOnly(), give_back)
+            manager = cls(database, url, settings, policy or LoopbackOnly(), give_back, node)
             await manager._start()
         except BaseException:
             await database.abandon()
@@ -327,6 +335,7 @@ class Manager:
             self._ephemeral,
             self._histories,
             self._delays,
+            trust=None if self.node is None else self.node.trust,
             changed=self.changed_traffic,
         )
         self.vhosts[name] = Vhost(

@@ -12,6 +12,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from gateway.config.amqp_keys import Amqp091, Amqp10
+from gateway.config.cluster_keys import Cluster
 from gateway.config.database_url import url_problem
 from gateway.config.definitions_keys import DefinitionsFile
 from gateway.config.file_and_environment import ConfigError
@@ -31,8 +33,6 @@ HOLD_A_MESSAGE: Final = {
     "broker": ("max_transaction_size",),
     "amqp10": ("max_partial_size",),
 }
-# AMQP 1.0 writes it as milliseconds in four bytes, and some clients read those as a signed number.
-LONGEST_IDLE: Final = Duration(24 * 86_400)
 # PostgreSQL takes a value of up to 1 GB in a statement of up to 1 GB, and hangs up on more.
 LARGEST_MESSAGE: Final = Size(512 * MIB)
 
@@ -385,46 +385,6 @@ class Retained(Section, frozen=True, kw_only=True):
     ] = Size(16 * MIB)
 
 
-class Amqp10(Section, frozen=True, kw_only=True):
-    idle_timeout: Annotated[
-        Duration,
-        Meta(
-            extra={"max": LONGEST_IDLE},
-            description="silence after which a client is taken for dead; 0s: never",
-        ),
-    ] = Duration(60)
-    link_credit: Annotated[
-        int, Meta(ge=1, le=65_536, description="messages a sender may have on their way to disk")
-    ] = 1000
-    max_links: Annotated[int, Meta(ge=1, le=1_000_000, description="links on one connection")] = (
-        4096
-    )
-    max_partial_size: Annotated[
-        Size,
-        Meta(
-            extra={"min": Size(KIB)},
-            description="messages of one connection that have come in part, together",
-        ),
-    ] = Size(64 * MIB)
-
-
-class Amqp091(Section, frozen=True, kw_only=True):
-    strict: Annotated[
-        bool,
-        Meta(
-            description="no pub/sub fallback of the default exchange, no consuming of patterns, no "
-            "arguments of queues, exchanges, bindings and consumers that have no effect here"
-        ),
-    ] = False
-    max_partial_size: Annotated[
-        Size,
-        Meta(
-            extra={"min": Size(KIB)},
-            description="messages of one connection that have come in part, together",
-        ),
-    ] = Size(64 * MIB)
-
-
 class Storage(Section, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         Size,
@@ -465,6 +425,7 @@ class Storage(Section, frozen=True, kw_only=True):
 class Config(Section, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="the gateway's own files")] = Path("howdah-data")
     database: Database = Database()
+    cluster: Cluster = Cluster()
     postgres: Postgres = Postgres()
     listeners: Listeners = Listeners()
     auth: Auth = Auth()
@@ -521,6 +482,8 @@ def is_loopback(host: str) -> bool:
 
 def _database_problems(config: Config) -> list[str]:
     url = config.database.url
+    if url is None and config.cluster.enabled:
+        return ["cluster.enabled: needs database.url, which all nodes of the cluster share"]
     if url is None:
         return []
     problem = url_problem(url)

@@ -16,10 +16,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from gateway.acceptor import ListenerCounters, ProtocolFactory
 from gateway.listeners import PRODUCT
 from gateway.management.api_errors import ApiError
+from gateway.management.cluster_metrics import ClusterCollector
 from gateway.management.dispatch import SERVICES, add_routes, errors_as_json
 from gateway.management.http_connection import OPTIONS, HttpConnection
 from gateway.management.http_login import METRICS_LOGIN, peer_of, require_named_user
@@ -27,6 +29,7 @@ from gateway.management.metrics import GatewayCollector
 from gateway.management.services import Services
 from gateway.management.table import ROUTES
 from queue_core.access.browser_origins import AllowedHosts
+from queue_core.manager import Manager
 
 SHUTDOWN_SECONDS: Final = 2.0
 # The metrics are written again after this many times the time that writing them took.
@@ -40,12 +43,13 @@ class Scrapes:
     strangers. It takes some milliseconds, so it is not written again until ten times as long has
     passed. Nobody gets a text from before the question."""
 
-    def __init__(self, collector: GatewayCollector) -> None:
+    def __init__(self, collector: GatewayCollector, *others: Collector) -> None:
         self._collector = collector
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        self._registry.register(collector)
+        for each in (collector, *others):
+            self._registry.register(each)
         self._next: asyncio.Task[bytes] | None = None  # that nobody has begun to write
         self._turn = asyncio.Lock()
         self._free_at = 0.0
@@ -108,7 +112,8 @@ def make_app(services: Services) -> web.Application:
     config = services.config.listeners.management
     app = web.Application(middlewares=[errors_as_json, asked_by_name])
     collector = GatewayCollector(services.manager, services.connections, services.counters)
-    app[SCRAPES] = Scrapes(collector)
+    node = services.manager.node
+    app[SCRAPES] = Scrapes(collector, *([] if node is None else [ClusterCollector(node)]))
     app[METRICS_LOGIN] = config is not None and config.metrics_login
     app[HOSTS] = AllowedHosts(None if config is None else config.allowed_hosts)
     app.on_response_prepare.append(without_versions)
@@ -137,7 +142,7 @@ async def asked_by_name(request: web.Request, handler: Handler) -> web.StreamRes
 async def live(request: web.Request) -> web.Response:
     """Answers that the process runs, and what it is: whoever finds the port taken may ask by
     whom."""
-    return _json({"status": "live", "gateway": PRODUCT})
+    return json_answer({"status": "live", "gateway": PRODUCT})
 
 
 async def ready(request: web.Request) -> web.Response:
@@ -146,11 +151,18 @@ async def ready(request: web.Request) -> web.Response:
     if manager.memory.is_short:
         used, mark = manager.memory.used >> 20, manager.memory.mark >> 20
         reason = f"memory is short ({used} of {mark} MiB): publishers wait, consumers do not"
-        return _json({"status": "not ready", "reason": reason}, 503)
+        return json_answer({"status": "not ready", **_role(manager), "reason": reason}, 503)
     if manager.is_ready:
-        return _json({"status": "ready"})
+        return json_answer({"status": "ready", **_role(manager)})
     reason = "the database is out of reach or does not keep up; durable publishes wait for it"
-    return _json({"status": "not ready", "reason": reason}, 503)
+    return json_answer({"status": "not ready", **_role(manager), "reason": reason}, 503)
+
+
+def _role(manager: Manager) -> dict[str, str]:
+    """Says which node of a cluster this is; nothing where the gateway is in none."""
+    if manager.node is None:
+        return {}
+    return {"role": "active", "node": manager.node.terms.name}
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -162,6 +174,6 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _json(value: object, status: int = 200) -> web.Response:
+def json_answer(value: object, status: int = 200) -> web.Response:
     body = msgspec.json.encode(value) + b"\n"
     return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

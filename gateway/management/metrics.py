@@ -126,6 +126,12 @@ MEMORY_COUNTERS: Final = {
     "unread_connections": "Connections ended: the client did not read what waited for it.",
     "relieved_connections": "Connections ended: they held most while memory was short.",
 }
+CLUSTER_COUNTERS: Final = {
+    "beats": "Signs of life of this node that the database answered.",
+    "missed_beats": "Those that it did not answer in time.",
+    "fenced_nodes": "Nodes that this one took for dead.",
+    "takeovers": "Times that this node began to serve in this life; 0 while it stands by.",
+}
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}
 LISTENER_COUNTERS: Final = {
     "accept_failures": "Times that the system could not give a connection: descriptors, memory.",
@@ -144,10 +150,23 @@ DESCRIPTIONS: Final = {
     "amqp091": AMQP_091_COUNTERS,
     "amqp10": AMQP_10_COUNTERS,
     "memory": MEMORY_COUNTERS,
+    "cluster": CLUSTER_COUNTERS,
     "tls": TLS_COUNTERS,
     "listener": LISTENER_COUNTERS,
     "collector": COLLECTOR_COUNTERS,
 }
+
+
+def counter_metrics(counted: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yields the counters of each part, by the prefix of their names."""
+    for prefix, counters in counted.items():
+        described = DESCRIPTIONS[prefix]
+        for field in fields(counters):
+            yield CounterMetricFamily(
+                "_".join(filter(None, ("howdah", prefix, field.name))),
+                described[field.name],
+                value=getattr(counters, field.name),
+            )
 
 
 class Survey:
@@ -183,7 +202,7 @@ class GatewayCollector(Collector):
         self._survey = Survey()
 
     def collect(self) -> Iterable[Metric]:
-        yield from self._counters()
+        yield from counter_metrics(self._counted)
         yield from self._logins()
         yield from self._accepted()
         yield GaugeMetricFamily(
@@ -210,16 +229,6 @@ class GatewayCollector(Collector):
             "1 while memory is short and publishers wait.",
             value=float(memory.is_short),
         )
-
-    def _counters(self) -> Iterator[Metric]:
-        for prefix, counters in self._counted.items():
-            described = DESCRIPTIONS[prefix]
-            for field in fields(counters):
-                yield CounterMetricFamily(
-                    "_".join(filter(None, ("howdah", prefix, field.name))),
-                    described[field.name],
-                    value=getattr(counters, field.name),
-                )
 
     def _logins(self) -> Iterator[Metric]:
         counted = self._manager.auth.counters

@@ -16,6 +16,7 @@ CREATE TABLE howdah.node (
     started_at timestamptz DEFAULT clock_timestamp() NOT NULL,
     gone_at timestamptz,
     gone_because text,
+    fenced_by integer,
     CONSTRAINT node_pkey PRIMARY KEY (id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE howdah.node IS
@@ -36,6 +37,7 @@ COMMENT ON COLUMN howdah.node.limits IS 'Limits that it is configured with, to c
 COMMENT ON COLUMN howdah.node.started_at IS 'When it joined; with the id, the name of this life even in a database that went back in time.';
 COMMENT ON COLUMN howdah.node.gone_at IS 'When it left or was fenced; null: it is not gone.';
 COMMENT ON COLUMN howdah.node.gone_because IS 'Why it is gone, for people; null: it is not gone.';
+COMMENT ON COLUMN howdah.node.fenced_by IS 'Node that took it for dead; null: it is not gone, or left in order.';
 
 -- The fence asks for a node, not for an epoch; its current text is in repeatable/fence.sql.
 DROP FUNCTION IF EXISTS howdah.hold(bigint, timestamptz, integer, bigint, bigint);

@@ -46,6 +46,7 @@ class Dispatch:
         "_is_running",
         "_looks_left",
         "_returned_count",
+        "_trust",
         "arriving_from",
         "goes_on",
     )
@@ -53,6 +54,7 @@ class Dispatch:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._consumers = cursor.consumer_set
+        self._trust = cursor.context.trust if cursor.spec.queue_id else None
         self._draining: list[Consumer] = []
         self._is_running = False
         self.goes_on = False  # the turn may leave something that could be handed out
@@ -69,6 +71,10 @@ class Dispatch:
         by what a sink does, it lets that turn go on."""
         if self._is_running:
             self.goes_on = True
+            return
+        trust = self._trust
+        if trust is not None and not trust.is_given():  # another node may hand out the same
+            trust.wait(self)
             return
         cursor = self._cursor
         backpressure = cursor.policy.backpressure

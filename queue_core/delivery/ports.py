@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from queue_core.cluster.trust import Trust
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Entry
 from queue_core.delivery.delayed_messages_limit import DelayBudget
@@ -29,6 +30,11 @@ class CursorContext(Protocol):
 
     @property
     def counters(self) -> Counters: ...
+
+    @property
+    def trust(self) -> Trust | None:
+        """Tells whether stored messages may be handed out; None: always, as this gateway has the
+        database for itself."""
 
     @property
     def delays(self) -> DelayBudget:

@@ -20,6 +20,7 @@ from queue_core.errors import (
     LimitExceeded,
     QueueNotFound,
     SessionNotFound,
+    StoreUnavailable,
 )
 from queue_core.keyed_lock import Turns
 from queue_core.outcomes import FAILED
@@ -58,6 +59,10 @@ __all__ = ["KEEP", "Session", "SessionOwner", "SessionSettings", "Sessions", "Su
 log = logging.getLogger(__name__)
 
 MAX_OWN_ID_BYTES: Final = 1900
+CUT_OFF: Final = (
+    "this node does not hear from its database, and another one may have taken over: no session "
+    "is granted until it does; try again, or at another node"
+)
 MAX_CLIENT_ID_BYTES: Final = 1024  # it is in the keys of tables and the name of a queue
 
 
@@ -74,6 +79,7 @@ class Sessions:
         self.retained = retained
         self.wills = wills
         self.settings = settings or SessionSettings()
+        self.may_grant: Callable[[], bool] = lambda: True  # no other gateway may have the session
         self._live = self.settings.live_spec()
         self._stored = self.settings.stored_spec()
         self._leftovers = Leftovers(deferred)
@@ -118,6 +124,8 @@ class Sessions:
         over. `expiry`: seconds that it outlives its connection; None: for ever. Not to be
         cancelled: whoever loses its peer meanwhile detaches afterwards."""
         check_client_id(client_id)
+        if not self.may_grant():
+            raise StoreUnavailable(CUT_OFF)
         async with self._turns.of((vhost.name, client_id)):
             key = self._key_of(vhost.name, client_id, user)
             async with nullcontext() if key[1] == client_id else self._turns.of(key):

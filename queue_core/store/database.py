@@ -22,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.lost_commits.commit_check import CommitCheck
+from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.operator.inspection_pool import InspectionPool
 from queue_core.store.ownership import Login, Owner, take_ownership
@@ -140,17 +141,17 @@ class Database:
 
 async def open_database(
     url: str,
-    node: str,
+    node: ClusterNode | str,
     forms: Forms,
     counters: Counters,
     clock: Callable[[], float],
     settings: StoreSettings,
 ) -> Database:
-    """Takes the database, and reads what is in it. Raises DatabaseInUse, or what PostgreSQL
+    """Takes the database, and reads what is in it. `node` is the name of a gateway that has the
+    database for itself, or a cluster's node that is up. Raises DatabaseInUse, or what PostgreSQL
     says."""
     async with AsyncExitStack() as held:
-        terms = NodeTerms(node, settings.max_message_size)
-        owner, connection = await take_ownership(Login(url, terms))
+        owner, connection = await take_ownership(_login(url, node, settings))
         book = SegmentBook(settings.segments)
         buffer_bytes = settings.write_buffer_bytes
         writer = Writer(owner, connection, book, counters, clock, buffer_bytes=buffer_bytes)
@@ -190,6 +191,12 @@ async def open_database(
             clock=clock,
             held=held.pop_all(),
         )
+
+
+def _login(url: str, node: ClusterNode | str, settings: StoreSettings) -> Login:
+    if isinstance(node, str):
+        return Login(url, NodeTerms(node, settings.max_message_size))
+    return Login(url, node.terms, node.life)
 
 
 async def _open_pool(url: str, size: int, server: ExaminedServer) -> asyncpg.Pool:

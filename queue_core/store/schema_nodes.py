@@ -56,6 +56,9 @@ node = Table(
     ),
     optional("gone_at", Timestamp, "When it left or was fenced; null: it is not gone."),
     optional("gone_because", Text, "Why it is gone, for people; null: it is not gone."),
+    optional(
+        "fenced_by", Integer, "Node that took it for dead; null: it is not gone, or left in order."
+    ),
     comment="Gateways that use this database, one row for each life of one; the newest thousand of "
     "those that are gone stay.",
 )

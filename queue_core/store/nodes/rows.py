@@ -11,6 +11,10 @@ from typing import Final
 
 import asyncpg
 
+from queue_core.cluster.membership import GONE, JOINING, LEAVING, UP, Sighting
+
+__all__ = ["GONE", "JOINING", "LEAVING", "UP", "NodeLife", "NodeTerms"]
+
 LINK_VERSION: Final = 0  # nodes do not talk to each other but through the database
 KEPT_NODES: Final = 1000  # of those that are gone
 
@@ -27,12 +31,29 @@ END: Final = """
     WHERE id = ANY($1::int4[]) AND state <> 'gone'
 """
 FORGET: Final = "DELETE FROM howdah.node WHERE state = 'gone' AND id <= $1"
+BEAT: Final = """
+    WITH mine AS (
+        UPDATE howdah.node SET beat = beat + 1
+        WHERE id = $1 AND started_at = $2 AND state <> 'gone' RETURNING id
+    )
+    SELECT n.id, n.name, n.started_at, n.state, n.beat, n.lease_ms, n.fenced_by
+    FROM howdah.node n
+    WHERE n.state <> 'gone' OR n.id = $1 OR n.id = ANY($3::int4[])
+"""
+LOOK: Final = """
+    SELECT n.id, n.name, n.started_at, n.state, n.beat, n.lease_ms, n.fenced_by
+    FROM howdah.node n
+    WHERE n.state <> 'gone' OR n.id = $1 OR n.id = ANY($2::int4[])
+"""
+MEMBERS: Final = """
+    SELECT id, cluster, name, host, address, schema_version, state, beat, lease_ms, limits,
+           started_at
+    FROM howdah.node WHERE state <> 'gone' ORDER BY id
+"""
+LONGEST_LEASE: Final = """
+    SELECT coalesce(max(lease_ms), 0) FROM howdah.node WHERE fenced_by IS NOT NULL
+"""
 STATE: Final = "SELECT state FROM howdah.node WHERE id = $1 AND started_at = $2"
-
-JOINING: Final = "joining"
-UP: Final = "up"
-LEAVING: Final = "leaving"
-GONE: Final = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +103,50 @@ async def state_of(connection: asyncpg.Connection, life: NodeLife) -> str | None
     """Reads the state of a life; None: the database does not know it."""
     state: str | None = await connection.fetchval(STATE, life.id, life.started_at)
     return state
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node that is not gone, as its row describes it."""
+
+    id: int
+    cluster: str | None
+    name: str
+    host: str
+    address: str | None
+    schema_version: str
+    state: str
+    beat: int
+    lease_ms: int
+    limits: Mapping[str, object]
+    started_at: datetime
+
+    def __str__(self) -> str:
+        place = f" at {self.address}" if self.address else ""
+        return f"node {self.id} '{self.name}' on {self.host}{place}"
+
+
+async def members(connection: asyncpg.Connection) -> list[Member]:
+    """Reads the rows of all nodes that are not gone, the eldest first."""
+    fields = tuple(name for name in Member.__slots__ if name != "limits")
+    return [
+        Member(
+            **{field: row[field] for field in fields},
+            limits=json.loads(row["limits"]),
+        )
+        for row in await connection.fetch(MEMBERS)
+    ]
+
+
+def sightings(rows: list[asyncpg.Record]) -> list[Sighting]:
+    """Reads the answer of BEAT or LOOK."""
+    return [
+        Sighting(
+            row["id"],
+            row["state"],
+            row["beat"],
+            row["lease_ms"] / 1000,
+            is_fenced=row["fenced_by"] is not None,
+        )
+        for row in rows
+    ]

@@ -220,19 +220,41 @@ class Writer:
                     await self._persist(self._reconnect)
         except OwnershipLost as error:
             log.critical("%s", error)
-            if self.on_lost is not None:
-                self.on_lost(error)
+            await self._refuse_all(error)
         except Exception as error:
             # a bug: better to start again from what is stored than to serve without storing
             log.critical("the writer failed; this gateway stops", exc_info=True)
-            if self.on_lost is not None:
-                self.on_lost(StoreUnavailable(f"the writer failed ({error}); see the log"))
+            await self._refuse_all(StoreUnavailable(f"the writer failed ({error}); see the log"))
+
+    async def _refuse_all(self, error: StoreUnavailable) -> None:
+        """Tells that nothing is written any more, and answers whoever waits for a commit until the
+        gateway has stopped. Clients get no answer: a batch may be committed without our knowing,
+        and their connections end."""
+        self.is_connected = False
+        if self.on_lost is not None:
+            self.on_lost(error)
+        while True:
+            for unit in self._units:
+                if isinstance(unit.publisher, Waiter):
+                    unit.publisher.on_refused([], error)
+            self._units.clear()
+            self._due, self._failures = {}, {}
+            self._waiting_units = self._waiting_bytes = 0
+            self._room.set()
+            if self._is_closing:
+                return
+            await self._wake.wait()
+            self._wake.clear()
 
     async def _write_some(self) -> None:
         before = self._waiting_bytes
         units = self._take()
         self._batch_bytes = before - self._waiting_bytes
-        await self._write(units)
+        try:
+            await self._write(units)
+        except BaseException:
+            self._units.extendleft(reversed(units))  # whoever waits for them is to be answered
+            raise
         self._batch_bytes = 0
         if self._waiting_bytes <= self._buffer_bytes // 2:
             self._room.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from queue_core.cluster.trust import Trust
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.delivery.cursor import Cursor
@@ -50,6 +51,7 @@ class Context:
     budget: Budget
     counters: Counters = field(default_factory=Counters)
     delays: DelayBudget = field(default_factory=DelayBudget)
+    trust: Trust | None = None
 
 
 class Rules:

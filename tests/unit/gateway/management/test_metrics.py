@@ -19,6 +19,7 @@ from protocols.amqp091.counters import Amqp091Counters
 from protocols.amqp10.counters import Amqp10Counters
 from protocols.mqtt.counters import MqttCounters
 from queue_core.access.auth import AuthCounters
+from queue_core.cluster.counters import ClusterCounters
 from queue_core.counters import Counters
 from queue_core.manager import Manager
 from queue_core.memory_account import Memory, MemoryCounters
@@ -79,6 +80,7 @@ def test_every_counter_is_described() -> None:
         "amqp091": Amqp091Counters,
         "amqp10": Amqp10Counters,
         "memory": MemoryCounters,
+        "cluster": ClusterCounters,
         "tls": TlsCounters,
         "listener": ListenerCounters,
         "collector": CollectorCounters,

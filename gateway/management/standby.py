@@ -1,0 +1,56 @@
+"""The management listener of a node that stands by: it lives, it is not ready, and says which node
+serves; with the metrics of its part in the cluster."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.acceptor import ListenerCounters, ProtocolFactory
+from gateway.management.cluster_metrics import ClusterCollector
+from gateway.management.http_connection import OPTIONS, HttpConnection
+from gateway.management.listener import SHUTDOWN_SECONDS, json_answer, live, without_versions
+from queue_core.store.nodes.cluster_node import ClusterNode
+
+NODE: Final = web.AppKey("node", ClusterNode)
+METRICS: Final = web.AppKey("metrics", CollectorRegistry)
+
+
+async def open_standby(node: ClusterNode, stack: AsyncExitStack) -> ProtocolFactory:
+    """Returns the factory of HTTP connections for a node that stands by; it works until the stack
+    unwinds."""
+    app = web.Application()
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(ClusterCollector(node))
+    app[NODE], app[METRICS] = node, registry
+    app.on_response_prepare.append(without_versions)
+    app.router.add_get("/health/live", live)
+    app.router.add_get("/health/ready", ready)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS, **OPTIONS)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    assert runner.server is not None  # it is, after setup
+    server, counters, present = runner.server, ListenerCounters(), dict[HttpConnection, None]()
+    return lambda: HttpConnection(server, counters, present)
+
+
+async def ready(request: web.Request) -> web.Response:
+    """Answers that this node stands by, and who serves."""
+    node = request.app[NODE]
+    serving = node.serving
+    who = f"node '{serving}' serves" if serving else "no node serves yet"
+    reason = f"this node stands by; {who}"
+    body = {"status": "not ready", "role": "standby", "node": node.terms.name, "reason": reason}
+    return json_answer(body, 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    text = generate_latest(request.app[METRICS])
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,72 @@
+"""A node of a cluster before it serves: joins, stands by, and opens what a standby has open.
+
+Answers for the time between the start and the moment at which this node is up. What the cluster
+decides is not its business.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from gateway.config.keys import Config
+from gateway.database import reaching
+from gateway.listeners import announcement, open_listener
+from gateway.management.standby import open_standby
+from gateway.tls_handshakes import TlsCounters
+from queue_core.store.nodes.cluster_node import ClusterNode, join_cluster
+from queue_core.store.nodes.rows import NodeTerms
+from queue_core.store.nodes.standby_reading import read_ahead
+
+logger = logging.getLogger(__name__)
+
+# Sections whose keys should be the same on all nodes: what one takes, the next must take, too.
+COMPARED = ("broker", "session", "mqtt", "retained", "amqp091", "amqp10")
+
+
+def node_terms(config: Config) -> NodeTerms:
+    """Says how the configured gateway takes part in its cluster."""
+    chosen = config.cluster
+    limits = {
+        f"{section}.{key}": value
+        for section in COMPARED
+        for key, value in msgspec.to_builtins(getattr(config, section), enc_hook=str).items()
+    }
+    return NodeTerms(
+        name=chosen.name or socket.gethostname(),
+        max_message_size=config.broker.max_message_size,
+        cluster=chosen.cluster_name,
+        lease_ms=round(chosen.lease * 1000),
+        limits=limits,
+    )
+
+
+async def serve_in_turn(config: Config, url: str, stack: AsyncExitStack) -> ClusterNode | None:
+    """Joins the cluster and returns when it is this node's turn to serve; None where the gateway
+    is in no cluster. The node leaves when the stack unwinds."""
+    if not config.cluster.enabled:
+        return None
+    async with reaching(url):
+        node = await join_cluster(url, node_terms(config))
+    stack.push_async_callback(node.leave)
+    async with AsyncExitStack() as waiting:
+        await _open_listeners(config, node, waiting)
+        async with reaching(url):
+            await read_ahead(url)
+        if not node.is_up:
+            print("standby", flush=True)
+        await node.until_up()
+    return node
+
+
+async def _open_listeners(config: Config, node: ClusterNode, stack: AsyncExitStack) -> None:
+    """Opens the management listener, and the others where they are to refuse clients."""
+    factories = {"management": await open_standby(node, stack)}
+    for name, listener in config.listeners.enabled().items():
+        if name in factories:
+            acceptor = await open_listener(name, listener, factories[name], TlsCounters())
+            stack.callback(acceptor.close)
+            print(announcement(name, listener, acceptor), flush=True)
