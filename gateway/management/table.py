@@ -12,6 +12,7 @@ from gateway.management.compat import permissions, queues, users, vhosts
 from gateway.management.openapi import document
 from gateway.management.roles import Role
 from gateway.management.routes import NoQuery, Route
+from gateway.management.v1.table import ROUTES as OWN_API
 
 
 async def openapi(call: Call[NoQuery, None]) -> Reply:
@@ -37,4 +38,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *users.ROUTES,
     *permissions.ROUTES,
     *vhosts.ROUTES,
+    *OWN_API,
 )

@@ -139,7 +139,7 @@ class BrowsedMessage:
 
     offset: int
     state: str
-    enqueued_at: datetime
+    enqueued_at: datetime | None  # null: of a queue in memory, which does not note it
     not_before: datetime | None
     expires_at: datetime | None
     delivery_count: int

@@ -16,6 +16,7 @@ SELECT vhost, client_id, user_name, protocol, state, connected_at, disconnected_
     ends_at, subscriptions, queue, messages
 FROM howdah.session_status
 WHERE ({vhost} IS NULL OR vhost = {vhost}) AND ({name} IS NULL OR strpos(client_id, {name}) > 0)
+    AND ({user} IS NULL OR user_name = {user})
     AND (vhost, client_id) > (coalesce({after_vhost}, ''), coalesce({after}, ''))
 ORDER BY vhost, client_id LIMIT {limit}
 """
@@ -102,16 +103,18 @@ class StatusLists:
         self,
         vhost: str | None,
         name: str | None,
+        user: str | None,
         after: tuple[str, str] | None,
         limit: int,
     ) -> Listed:
-        """Sessions in order of virtual host and client id, from behind `after` on; `name` is a part
-        of the client id."""
+        """Sessions in order of virtual host and client id, from behind `after` on. `name` is a part
+        of the client id; `user` has the sessions."""
         after_vhost, after_id = after or (None, None)
         return await self._listed(
             _SESSIONS,
             vhost=text(vhost),
             name=text(name),
+            user=text(user),
             after_vhost=text(after_vhost),
             after=text(after_id),
             limit=integer(limit),
