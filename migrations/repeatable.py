@@ -24,6 +24,7 @@ FILES: Final = (
     "losses",
     "fence",
     "etl",
+    "policies",
     "announcements",
     "roles",
     "journal_generation",

@@ -24,6 +24,7 @@ from queue_core.errors import CoreError, StoreUnavailable, VhostNotFound
 from queue_core.memory_account import LOOK_PAUSE_SECONDS, Memory, MemorySettings
 from queue_core.message.message import TOPIC_EXCHANGE, Form
 from queue_core.message.topic_forms import dotted
+from queue_core.policies.policy_set import NO_POLICIES
 from queue_core.queues.context import QueueContext
 from queue_core.queues.dead_letters import DeadLetters
 from queue_core.queues.deduplication_by_message_id import MOST_IDS, IdBudget
@@ -43,6 +44,7 @@ from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.definitions_import import DefinitionsImports
+from queue_core.store.tables.policies import Policies
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
 from queue_core.store.tables.users import StoredRoll, Users
@@ -154,6 +156,8 @@ class Manager:
         self.stored_vhosts = Vhosts(database.engine)
         self.stored_users = Users(database.engine)  # for changes; `auth` has them as last read
         self.imports = DefinitionsImports(database.engine)
+        self.stored_policies = Policies(database.engine)
+        self._policy_revision: object = None
         self._url = url
         self._loss = LossNotice()
         self.writer.on_lost = self._loss.give
@@ -208,7 +212,8 @@ class Manager:
 
     async def refresh_vhosts(self) -> bool:
         """Takes over what operators have made and removed since; True: there was something."""
-        names = await self.stored_vhosts.names()
+        settings = await self.stored_vhosts.settings()
+        names = settings.keys()
         is_changed = names != self.vhosts.keys()
         for name in names - self.vhosts.keys():
             self._make_vhost(name)
@@ -217,7 +222,22 @@ class Manager:
             self.vhosts.pop(name).end()
             self.sessions.forget_vhost(name)
             log.info("virtual host '%s' is gone", name)
-        return is_changed
+        for name, vhost in self.vhosts.items():
+            vhost.settings = settings[name]
+        is_applied = await self._refresh_policies()
+        return is_changed or is_applied
+
+    async def _refresh_policies(self) -> bool:
+        """Applies policies that were changed; True: there were some."""
+        # Asked first: a change between the two is seen again next time, never missed.
+        revision = await self.stored_policies.revision()
+        if revision == self._policy_revision:
+            return False
+        policies = await self.stored_policies.sets()
+        for name, vhost in list(self.vhosts.items()):
+            await vhost.policies.change(policies.get(name, NO_POLICIES))
+        self._policy_revision = revision
+        return True
 
     async def refresh_rights(self) -> bool:
         """Takes over what was changed in virtual hosts, users and permissions; True when all that
@@ -296,6 +316,7 @@ class Manager:
         for vhost in self.vhosts.values():
             await vhost.topology.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()
+        await self.refresh_vhosts()
         for binding in definitions.bindings:
             self._bind(binding)
 

@@ -4,7 +4,7 @@ unbound and deleted, in the router and in the database."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ class Topology:
         memories: ExchangeStates,
         turns: Turns,
         limits: BindingLimits,
+        on_declared: Callable[[str], None],
     ) -> None:
         self._router = router
         self._context = context
@@ -41,6 +42,7 @@ class Topology:
         self.memories = memories  # of exchanges
         self._turns = turns
         self._limits = limits
+        self._on_declared = on_declared  # hears the name of a new exchange
         self._changing = asyncio.Lock()
 
     async def declare_exchange(self, spec: ExchangeSpec) -> None:
@@ -49,6 +51,7 @@ class Topology:
                 return
             memory = await self.memories.make(spec)  # before the first message comes through it
             self._router.declare_exchange(spec)
+            self._on_declared(spec.name)
             if memory is not None:
                 self.memories.attach(spec.name, memory)
             if spec.durable:

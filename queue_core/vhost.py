@@ -23,6 +23,7 @@ from queue_core.delivery.cursor import settle
 from queue_core.delivery.single_get import SingleGet
 from queue_core.errors import (
     CoreError,
+    LimitExceeded,
     NameReserved,
     QueueFull,
     QueueInUse,
@@ -34,11 +35,14 @@ from queue_core.exchange_states import ExchangeStates
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
+from queue_core.policies.application import PolicyApplication
+from queue_core.policies.vhost_settings import PLAIN_SETTINGS, is_reached
 from queue_core.queues.context import QueueContext
 from queue_core.queues.duplicate_publishes import forget_live, still_there
 from queue_core.queues.ephemeral import EphemeralQueue
 from queue_core.queues.queue import Appends, Queue, is_bound
 from queue_core.queues.reserved_names import (
+    LIVE_PREFIX,
     MEMORY_PREFIXES,
     OWN_PREFIXES,
     SERVER_NAMED_PREFIX,
@@ -88,6 +92,10 @@ class Vhost:
         self._keeper = keeper
         self._stored = stored
         self._turns = Turns()  # a queue is declared, bound or deleted by one at a time
+        self.policies = PolicyApplication(router, self.queues, stored, keeper)
+        self.settings = PLAIN_SETTINGS  # as operators have last set them
+        self._making = 0  # queues that are being stored
+        self._live = 0  # queues of connected MQTT clients, which go with their connections
         self.topology = Topology(
             router,
             context,
@@ -95,6 +103,7 @@ class Vhost:
             ExchangeStates(router, context, writer, stored),
             self._turns,
             binding_limits or BindingLimits(),
+            self.policies.apply_to_exchange,
         )
 
     # --- publishing
@@ -288,24 +297,52 @@ class Vhost:
             self.check_declarable(spec.name)
         async with self._turns.of(spec.name):
             existing = self.queues.get(spec.name)
+            spec = self._with_default_type(spec, existing)
             if existing is not None:
                 queue = self.queue(spec.name, owner)
                 queue.spec.check_equivalent(spec)
                 queue.touch()
                 self.counters.queues_declared += 1
                 return queue
+            self._check_room(spec.name)
             if spec.kind is QueueKind.EPHEMERAL:
                 queue = EphemeralQueue(spec, self.context, owner if spec.exclusive else None)
                 if spec.exclusive:
                     self._owned.setdefault(id(owner), {})[queue.name] = queue
             else:
                 require_short_name(spec.name)
-                queue = await self._stored.create(self.context, spec, created_by)
+                self._making += 1
+                try:
+                    queue = await self._stored.create(self.context, spec, created_by)
+                finally:
+                    self._making -= 1
             queue.created_by = created_by
             self.context.ignored_arguments.report("queue", spec.name, spec.unknown)
             self.add_queue(queue)
             self.counters.queues_declared += 1
             return queue
+
+    def _with_default_type(self, spec: QueueSpec, existing: Queue | None) -> QueueSpec:
+        """Gives a declaration that says no type the one that queues here have by default; one that
+        was made while that was another keeps its own."""
+        default = self.settings.default_queue_type
+        if default is None or is_own(spec.name):
+            return spec
+        return spec.with_type(default if existing is None else existing.spec.queue_type)
+
+    @property
+    def queue_count(self) -> int:
+        """Counts the queues that the limit of queues is for: all but those that connected MQTT
+        clients have for as long as they are connected."""
+        return len(self.queues) - self._live
+
+    def _check_room(self, name: str) -> None:
+        limit = self.settings.max_queues
+        if is_reached(limit, self.queue_count + self._making):
+            raise LimitExceeded(
+                f"cannot declare queue '{name}' in vhost '{self.name}': queue limit in vhost "
+                f"'{self.name}' ({limit}) is reached; delete others, or raise max-queues"
+            )
 
     def add_queue(self, queue: Queue) -> None:
         """Makes a new queue known by its name, to clients and to routes."""
@@ -314,7 +351,9 @@ class Vhost:
 
     def restore_queue(self, queue: Queue) -> None:
         """Makes a queue known that was there before the gateway started."""
+        self._live += queue.name.startswith(LIVE_PREFIX)
         queue.on_idle = self._on_idle
+        self.policies.apply_to_queue(queue)
         self.queues[queue.name] = queue
         self.router.register_queue(queue.name, queue)
 
@@ -389,6 +428,7 @@ class Vhost:
         queue.traffic.note()
         self.counters.queues_deleted += 1
         del self.queues[queue.name]
+        self._live -= queue.name.startswith(LIVE_PREFIX)
         if queue.owner is not None:
             self._owned.get(id(queue.owner), {}).pop(queue.name, None)
         removal = self.router.unregister_queue(queue.name)

@@ -81,24 +81,32 @@ _watch: Final = _Watch()
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Tells whether a permission's pattern is found in the name; one that takes too long is not."""
+    try:
+        return found_in_time(pattern, name)
+    except PatternTooSlow:
+        log.warning(
+            "a permission's pattern takes too long for a name of %d characters, which is refused; "
+            "write it without repetitions of what may be repeated inside: %s",
+            len(name),
+            pattern.pattern[:SHOWN_PATTERN_CHARACTERS],
+        )
+        return False
+
+
+def found_in_time(pattern: re.Pattern[str], name: str) -> bool:
     """Tells whether the pattern is found in the name. Outside of the main thread, where no signal
-    comes, there is no bound."""
+    comes, there is no bound. Raises PatternTooSlow."""
     if threading.current_thread() is not threading.main_thread():
         return pattern.search(name) is not None
     if not _watch.is_set_up:
         _watch.set_up()
-    for _ in range(MATCH_TRIES):
+    for _ in range(MATCH_TRIES - 1):
         try:
             return _searched(pattern, name)
         except PatternTooSlow:
             continue
-    log.warning(
-        "a permission's pattern takes too long for a name of %d characters, which is refused; "
-        "write it without repetitions of what may be repeated inside: %s",
-        len(name),
-        pattern.pattern[:SHOWN_PATTERN_CHARACTERS],
-    )
-    return False
+    return _searched(pattern, name)
 
 
 def pattern_in_time(text: str, *, ignore_case: bool) -> re.Pattern[str]:

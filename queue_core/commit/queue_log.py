@@ -13,6 +13,7 @@ from queue_core.message.message import Message
 
 class Log:
     __slots__ = (
+        "counts_pending_bytes",
         "cursors",
         "is_stream",
         "next_offset",
@@ -36,12 +37,22 @@ class Log:
         self.remembers_ids = False  # has a deduplication window
         self.segment_bytes: int | None = None  # of a stream: when its segments are cut
         self.pending = 0  # entries on their way to the disk
-        self.pending_bytes: int | None = None  # theirs; None: no limit asks for them
+        self.counts_pending_bytes = False  # a limit asks for them
+        self.pending_bytes: int | None = None  # theirs; None: they are not counted
         self.cursors: list[Cursor] = []
         self.spans: dict[int, tuple[int, int]] = {}  # segment -> first and last offset in it
         self.on_commit: Callable[[list[Entry]], None] | None = None  # before cursors get them
         self.on_arrival: Callable[[list[Entry]], None] | None = None  # after that
         self.on_refused: Callable[[Entry], None] | None = None
+
+    def count_pending_bytes(self, *, counts: bool) -> None:
+        """Begins or ends counting the bytes on their way to the disk. The count begins when nothing
+        is under way: what was not counted when it came must not be taken off when it is written."""
+        self.counts_pending_bytes = counts
+        if not counts:
+            self.pending_bytes = None
+        elif self.pending_bytes is None and not self.pending:
+            self.pending_bytes = 0
 
     def expect(self, message: Message) -> None:
         """Notes an entry that is on its way to the disk."""
@@ -63,6 +74,8 @@ class Log:
         self.pending -= len(entries)
         if self.pending_bytes is not None:
             self.pending_bytes -= sum([entry.message.size() for entry in entries])
+        elif self.counts_pending_bytes and not self.pending:
+            self.pending_bytes = 0
         if self.on_commit is not None:
             self.on_commit(entries)
         for cursor in tuple(self.cursors):  # one may be put away with its last consumer

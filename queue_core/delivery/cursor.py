@@ -11,6 +11,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from queue_core.delivery.ack_timeouts import SettlementDeadlines
@@ -100,6 +101,21 @@ class Cursor:
         return SettlementDeadlines(
             seconds, self.context.clock, lambda when: self.policy.on_due(self, when)
         )
+
+    def change_rules(self, delivery_limit: int | None, ack_timeout_seconds: float | None) -> None:
+        """Takes over other rules of the queue. Deliveries that consumers have already get a
+        deadline that counts from now."""
+        seconds = self.spec.ack_timeout_seconds
+        self.spec = replace(
+            self.spec, delivery_limit=delivery_limit, ack_timeout_seconds=ack_timeout_seconds
+        )
+        if ack_timeout_seconds == seconds:
+            return
+        self.deadlines = self._deadlines()
+        if self.deadlines is not None:
+            for consumer in self.consumer_set.holders():
+                for delivery in consumer.unsettled.values():
+                    self.deadlines.start(delivery)
 
     @property
     def queue_name(self) -> str:

@@ -63,10 +63,24 @@ class ClassicQueue(CompetingQueue):
             self.window = Window(spec.dedup_window, context.ids, spec.name)
         self.may_expire = self.may_expire or log.tail > settled.floor
         log.cursors.append(self.cursor)
-        if spec.max_bytes is not None and spec.overflow is not Overflow.DROP_HEAD:
-            log.pending_bytes = 0
+        # A log that was read back has messages whose bytes nobody has counted yet.
+        self.knows_bytes = log.tail <= settled.floor
+        self._count_pending(spec)
         log.on_arrival = self.on_arrival
         log.on_refused = self._on_refused
+
+    def apply(self, spec: QueueSpec) -> None:
+        self._count_pending(spec)
+        super().apply(spec)
+
+    def _count_pending(self, spec: QueueSpec) -> None:
+        """Has the log count the bytes on their way to the disk, where a limit asks for them."""
+        counts = spec.max_bytes is not None and spec.overflow is not Overflow.DROP_HEAD
+        self.log.count_pending_bytes(counts=counts)
+
+    @property
+    def lacks_bytes(self) -> bool:
+        return self.spec.max_bytes is not None and not self.knows_bytes
 
     def take(
         self,
@@ -102,6 +116,11 @@ class ClassicQueue(CompetingQueue):
         super().on_consumer_gone()
         if self.backpressure is not None and not self.is_deleted:
             self.enforce_limits()  # more was kept for a client that was there
+
+    def purge(self) -> int:
+        count = super().purge()
+        self.knows_bytes = True  # nothing is ready that was not counted
+        return count
 
     def is_full(self, coming: int = 0, coming_bytes: int = 0) -> bool:
         return super().is_full(coming, coming_bytes + (self.log.pending_bytes or 0))

@@ -24,6 +24,7 @@ from queue_core.scheduler import scheduler
 from queue_core.timers import Appointment
 
 EXPIRY_RECHECK: Final = 1.0  # seconds: the head does not expire, but something behind it may
+DROPPED_AT_ONCE: Final = 200  # messages beyond a limit, before others get their turn
 
 
 def cursor_spec(spec: QueueSpec, queue_id: int = 0) -> CursorSpec:
@@ -52,9 +53,26 @@ class CompetingQueue(Queue):
         self._had_consumer = False
         self._expiry: Appointment | None = None
         self._used_at = 0.0
-        self._is_idle_watched = False
+        self._idle_watch: Appointment | None = None
+        self._is_dropping = False  # what is too much goes in pieces, and the next one is planned
         self.cursor = make_cursor(self)
         self.touch()
+
+    def apply(self, spec: QueueSpec) -> None:
+        """Takes over what policies have changed. A time to live counts for what comes from now on,
+        as in RabbitMQ; the time of an unused queue starts anew."""
+        expires = self.spec.expires
+        super().apply(spec)
+        self.may_expire = self.may_expire or spec.message_ttl is not None
+        self.cursor.change_rules(spec.delivery_limit, spec.ack_timeout)
+        if spec.expires != expires:
+            if self._idle_watch is not None:
+                self._idle_watch.cancel()
+                self._idle_watch = None
+            self.touch()
+        if self.backpressure is not None:
+            self.backpressure.on_taken()  # there may be room now
+        self.enforce_limits()
 
     # --- consumers
 
@@ -98,15 +116,14 @@ class CompetingQueue(Queue):
         if self.spec.expires is None:
             return
         self._used_at = self.context.clock()
-        if not self._is_idle_watched:  # one appointment, however often it is used
+        if self._idle_watch is None:  # one appointment, however often it is used
             self._watch_idle(self._used_at + self.spec.expires)
 
     def _watch_idle(self, when: float) -> None:
-        self._is_idle_watched = True
-        self.context.agenda.at(when, self._on_idle_time)
+        self._idle_watch = self.context.agenda.at(when, self._on_idle_time)
 
     def _on_idle_time(self) -> None:
-        self._is_idle_watched = False
+        self._idle_watch = None
         if self.is_deleted or self.spec.expires is None:
             return
         if self.cursor.consumers:
@@ -180,17 +197,31 @@ class CompetingQueue(Queue):
             return
         if spec.overflow is not Overflow.DROP_HEAD:
             return  # it refuses what is new; what was in it and comes back, stays
-        if self.backpressure is not None and self.cursor.consumers:
+        if self._is_dropping or (self.backpressure is not None and self.cursor.consumers):
             return
+        dropped = 0
         while (spec.max_length is not None and ready.count() > spec.max_length) or (
             spec.max_bytes is not None and ready.bytes > spec.max_bytes and ready.count() > 0
         ):
+            if dropped == DROPPED_AT_ONCE:
+                self._drop_later()
+                return
             entry = ready.take()
             if entry is None:
                 return  # it is being read back; `on_more` brings us here again
             self.lose(self.cursor, entry, "maxlen")
+            dropped += 1
             if self.may_expire:
                 self._watch_expiry()
+
+    def _drop_later(self) -> None:
+        self._is_dropping = True
+        self.context.soon(self._drop_more)
+
+    def _drop_more(self) -> None:
+        self._is_dropping = False
+        if not self.is_deleted:
+            self.enforce_limits()
 
     def lose(self, cursor: Cursor, entry: Entry, reason: str) -> None:
         """Takes an entry out of the queue that nobody has consumed: it becomes a dead letter, or is

@@ -30,13 +30,14 @@ class EphemeralQueue(CompetingQueue):
         super().__init__(spec, context, _make_cursor, owner)
         self._next_offset = 0
         self._is_pump_planned = False
-        self._max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
-        # Only one that says how much it holds is meant to lose its oldest.
-        has_limit = spec.max_length is not None or spec.max_bytes is not None
-        self._drops_oldest = has_limit and spec.overflow is Overflow.DROP_HEAD
+        self._max_bytes, self._drops_oldest = _limits(spec)
         if spec.deduplicates:
             self.window = self.present_keys()
             self.judges_each = True
+
+    def apply(self, spec: QueueSpec) -> None:
+        self._max_bytes, self._drops_oldest = _limits(spec)
+        super().apply(spec)
 
     def take(
         self,
@@ -182,6 +183,14 @@ class EphemeralQueue(CompetingQueue):
         oldest = self.cursor.ready.take()
         if oldest is not None:
             self.lose(self.cursor, oldest, "maxlen")
+
+
+def _limits(spec: QueueSpec) -> tuple[int, bool]:
+    """Gives the bytes that the queue may hold, and whether it loses its oldest: only one that says
+    how much it holds is meant to."""
+    has_limit = spec.max_length is not None or spec.max_bytes is not None
+    max_bytes = EPHEMERAL_BYTES if spec.max_bytes is None else spec.max_bytes
+    return max_bytes, has_limit and spec.overflow is Overflow.DROP_HEAD
 
 
 def _make_cursor(queue: CompetingQueue) -> Cursor:

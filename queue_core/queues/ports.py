@@ -23,4 +23,9 @@ class StoredQueues(Protocol):
 
     async def delete(self, queue: Queue) -> None: ...
 
+    async def count_bytes(self, queue: Queue) -> None:
+        """Counts the bytes that wait in a queue which has a limit of bytes since it was read back,
+        and drops what is beyond the limit."""
+        ...
+
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]: ...

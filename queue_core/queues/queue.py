@@ -159,6 +159,17 @@ class Queue(ABC):
 
     # --- the queue itself
 
+    def apply(self, spec: QueueSpec) -> None:
+        """Takes over the values of a spec that policies have changed; limits act at once on what
+        is in the queue."""
+        self.spec = spec
+
+    @property
+    def lacks_bytes(self) -> bool:
+        """Tells whether a limit counts bytes of messages that were never counted: they were in the
+        database before the limit was."""
+        return False
+
     def touch(self) -> None:
         """Starts the time anew that an unused queue has to live."""
         return  # not all kinds end by not being used

@@ -7,9 +7,10 @@ from typing import Final
 
 STORED_PREFIX: Final = "$session/"
 SHARE_PREFIX: Final = "$share/"
-LIVE_SESSION_PREFIX: Final = "$live/session/"
-LIVE_SHARE_PREFIX: Final = "$live/share/"
-RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, "$live/")
+LIVE_PREFIX: Final = "$live/"  # of connected MQTT clients
+LIVE_SESSION_PREFIX: Final = f"{LIVE_PREFIX}session/"
+LIVE_SHARE_PREFIX: Final = f"{LIVE_PREFIX}share/"
+RESERVED_PREFIXES: Final = (STORED_PREFIX, SHARE_PREFIX, LIVE_PREFIX)
 SUBSCRIPTION_PREFIX: Final = "$subscription/"  # of AMQP 1.0; operators may delete such a queue
 HISTORY_PREFIX: Final = "$history/"  # of exchanges that remember their last messages,
 SEEN_PREFIX: Final = "$seen/"  # or which they have seen

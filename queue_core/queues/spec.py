@@ -8,12 +8,14 @@ say so, or to refuse it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from queue_core.errors import InvalidArgument, NotEquivalent, ResourceLocked, UnsupportedArgument
 from queue_core.message.value_identity import identity_of
+from queue_core.queues.applied_policy import NO_POLICY, AppliedPolicy
+from queue_core.queues.reserved_names import is_own
 
 QUORUM_DELIVERY_LIMIT: Final = 20
 MAX_PRIORITY: Final = 255
@@ -44,7 +46,7 @@ class Overflow(StrEnum):
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
     """Everything that decides how a queue behaves. `arguments` is what was declared, word for word;
-    the fields below it are what they mean."""
+    the fields below it are what they mean, under the policies that `policy` names."""
 
     name: str
     kind: QueueKind
@@ -67,6 +69,7 @@ class QueueSpec:
     dedup_window: float | None = None  # seconds
     deduplicates: bool = False  # by the header, while the message is in the queue
     ack_timeout: float | None = None  # seconds
+    policy: AppliedPolicy = NO_POLICY
 
     @classmethod
     def parse(
@@ -82,7 +85,7 @@ class QueueSpec:
         reason to be on disk: exclusive, auto-delete and non-durable queues are ephemeral."""
         if not is_storable(name):
             raise InvalidArgument(f"queue {name!r}: a name is text without NUL")
-        given = dict(arguments or {})
+        given, subject = dict(arguments or {}), f"queue '{name}'"
         kind, limit = _kind(given, ephemeral=not durable or exclusive or auto_delete)
         values: dict[str, object] = {} if limit is None else {"delivery_limit": limit}
         for argument, value in given.items():
@@ -91,13 +94,13 @@ class QueueSpec:
             rule = RULES.get(argument)
             if rule is None:
                 if argument in INERT:
-                    INERT[argument].read(name, argument, value)
+                    INERT[argument].read(subject, argument, value)
                 continue
             if kind not in rule.kinds:
                 raise InvalidArgument(
-                    f"queue '{name}': argument '{argument}' has no meaning for {A_KIND[kind]} queue"
+                    f"{subject}: argument '{argument}' has no meaning for {A_KIND[kind]} queue"
                 )
-            values[rule.field] = rule.read(name, argument, value)
+            values[rule.field] = rule.read(subject, argument, value)
         spec = cls(
             name,
             kind,
@@ -109,6 +112,48 @@ class QueueSpec:
         )
         _check_together(spec)
         return spec
+
+    def under(self, policy: AppliedPolicy) -> QueueSpec:
+        """Gives the spec of the same queue under other policies, as RabbitMQ reads them: where an
+        argument was declared as well, it wins, or the smaller of two numbers does. A key that the
+        kind has no use for changes nothing."""
+        plain = self if self.policy is NO_POLICY else self._declared()
+        values: dict[str, object] = {}
+        for key, value in policy.definition.items():
+            argument = f"x-{key}"
+            rule = RULES.get(argument)
+            if rule is None or self.kind not in rule.kinds:
+                continue
+            if key == "expires" and is_own(self.name):
+                continue  # its session or its link ends it
+            mine, theirs = getattr(plain, rule.field), rule.read("a policy", argument, value)
+            if argument not in plain.arguments:
+                values[rule.field] = theirs
+            elif argument in SMALLER_WINS:
+                values[rule.field] = _smaller(mine, theirs)
+        return replace(plain, policy=policy, **values)  # type: ignore[arg-type]
+
+    def _declared(self) -> QueueSpec:
+        """Gives the spec without any policy."""
+        return QueueSpec.parse(
+            self.name,
+            self.arguments,
+            durable=self.durable,
+            exclusive=self.exclusive,
+            auto_delete=self.auto_delete,
+        )
+
+    def with_type(self, queue_type: str) -> QueueSpec:
+        """Gives the spec of a declaration that says no type, as if it had said this one. Queues
+        that live in memory are classic, whatever the type of others."""
+        if "x-queue-type" in self.arguments or self.kind is not QueueKind.CLASSIC:
+            return self
+        return QueueSpec.parse(self.name, {**self.arguments, "x-queue-type": queue_type})
+
+    @property
+    def queue_type(self) -> str:
+        """Names the type of queue that was declared, as RabbitMQ knows it."""
+        return str(self.arguments.get("x-queue-type") or "classic")
 
     @property
     def inert(self) -> tuple[str, ...]:
@@ -139,7 +184,7 @@ class QueueSpec:
                 f"queue '{self.name}' exists with exclusive={_said(self.exclusive)}, declared "
                 f"again with {_said(other.exclusive)}; delete it first or declare it as it is"
             )
-        for attribute in ("durable", "kind", "auto_delete", "delivery_limit"):
+        for attribute in ("durable", "kind", "auto_delete", "queue_type"):
             mine, theirs = getattr(self, attribute), getattr(other, attribute)
             if mine != theirs:
                 raise NotEquivalent(
@@ -196,6 +241,11 @@ def _check_together(spec: QueueSpec) -> None:
         )
 
 
+def _smaller(*limits: object) -> float | None:
+    """Gives the smallest of some limits; None is no limit."""
+    return min((limit for limit in limits if isinstance(limit, int | float)), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One argument: how to read it, where it goes, and for which kinds it means something."""
@@ -206,38 +256,40 @@ class Rule:
 
 
 def _whole(least: int, most: int | None = None) -> Callable[[str, str, object], object]:
-    def read(name: str, argument: str, value: object) -> object:
+    def read(subject: str, argument: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidArgument(f"queue '{name}': '{argument}' must be a whole number")
+            raise InvalidArgument(f"{subject}: '{argument}' must be a whole number")
         if value < least or (most is not None and value > most):
             bound = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise InvalidArgument(f"queue '{name}': '{argument}' is {value}; it must be {bound}")
+            raise InvalidArgument(f"{subject}: '{argument}' is {value}; it must be {bound}")
         return value
 
     return read
 
 
-def _limit(name: str, argument: str, value: object) -> object:
+def _limit(subject: str, argument: str, value: object) -> object:
     """Reads how often a delivery may fail; -1 is for ever, as in newer versions of RabbitMQ."""
-    return None if value == -1 else _whole(0)(name, argument, value)
+    return None if value == -1 else _whole(0)(subject, argument, value)
 
 
-def _segment(name: str, argument: str, value: object) -> object:
-    return max(int(str(_whole(0, MOST_SEGMENT_BYTES)(name, argument, value))), LEAST_SEGMENT_BYTES)
+def _segment(subject: str, argument: str, value: object) -> object:
+    return max(
+        int(str(_whole(0, MOST_SEGMENT_BYTES)(subject, argument, value))), LEAST_SEGMENT_BYTES
+    )
 
 
 def _milliseconds(least: int) -> Callable[[str, str, object], object]:
     whole = _whole(least, 10 * 365 * 86_400_000)
 
-    def read(name: str, argument: str, value: object) -> object:
-        return int(str(whole(name, argument, value))) / 1000
+    def read(subject: str, argument: str, value: object) -> object:
+        return int(str(whole(subject, argument, value))) / 1000
 
     return read
 
 
-def _text(name: str, argument: str, value: object) -> object:
+def _text(subject: str, argument: str, value: object) -> object:
     if not isinstance(value, str) or not is_storable(value):
-        raise InvalidArgument(f"queue '{name}': '{argument}' must be a string without NUL")
+        raise InvalidArgument(f"{subject}: '{argument}' must be a string without NUL")
     return value
 
 
@@ -256,32 +308,32 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def _flag(name: str, argument: str, value: object) -> object:
+def _flag(subject: str, argument: str, value: object) -> object:
     if not isinstance(value, bool):
-        raise InvalidArgument(f"queue '{name}': '{argument}' must be true or false")
+        raise InvalidArgument(f"{subject}: '{argument}' must be true or false")
     return value
 
 
-def _overflow(name: str, argument: str, value: object) -> object:
+def _overflow(subject: str, argument: str, value: object) -> object:
     try:
         return Overflow(str(value))
     except ValueError:
         raise InvalidArgument(
-            f"queue '{name}': '{argument}' is '{value}'; use {', '.join(Overflow)}"
+            f"{subject}: '{argument}' is '{value}'; use {', '.join(Overflow)}"
         ) from None
 
 
 def _one_of(*allowed: object) -> Callable[[str, str, object], object]:
-    def read(name: str, argument: str, value: object) -> object:
+    def read(subject: str, argument: str, value: object) -> object:
         if isinstance(value, bool) or value not in allowed:
             words = ", ".join(map(str, allowed))
-            raise InvalidArgument(f"queue '{name}': '{argument}' is '{value}'; use {words}")
+            raise InvalidArgument(f"{subject}: '{argument}' is '{value}'; use {words}")
         return value
 
     return read
 
 
-def _anything(name: str, argument: str, value: object) -> object:
+def _anything(subject: str, argument: str, value: object) -> object:
     return value
 
 
@@ -289,7 +341,7 @@ AGE_DIGITS: Final = 300  # years of so many digits are still a float; of more th
 AGE_UNITS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
-def _age(name: str, argument: str, value: object) -> object:
+def _age(subject: str, argument: str, value: object) -> object:
     text = str(value)
     number = text[:-1]
     if (
@@ -301,7 +353,7 @@ def _age(name: str, argument: str, value: object) -> object:
         return float(int(number) * AGE_UNITS[text[-1]])
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise InvalidArgument(
-        f"queue '{name}': '{argument}' is '{shown}'; write a number and one of "
+        f"{subject}: '{argument}' is '{shown}'; write a number and one of "
         f"{', '.join(AGE_UNITS)}, for example 7D"
     )
 
@@ -328,6 +380,22 @@ RULES: Final[dict[str, Rule]] = {
     "x-message-deduplication": Rule("deduplicates", _flag, COMPETING),
     "x-consumer-timeout": Rule("ack_timeout", _milliseconds(1000), COMPETING),
 }
+
+
+# Numbers of which the smaller counts where both an argument and a policy set one.
+SMALLER_WINS: Final = frozenset(
+    f"x-{key}"
+    for key in (
+        "message-ttl",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "delivery-limit",
+        "max-age",
+        "stream-max-segment-size-bytes",
+        "consumer-timeout",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,13 @@ class StreamSource(Source, Protocol):
         ...
 
 
+def segment_bytes(spec: QueueSpec) -> int | None:
+    """Tells when a segment of a stream is full; None: when the gateway's own setting says so.
+    Retention drops whole segments, so at least a handful of them must fit into the limit."""
+    limits = [spec.segment_bytes, spec.max_bytes and max(65_536, spec.max_bytes // 8)]
+    return min((limit for limit in limits if limit), default=None)
+
+
 class StreamQueue(Queue):
     """A log that every group reads at its own pace. Implements the cursors' `Policy`, of which a
     stream needs little: a stream keeps what it gets, repetitions too, has room for all, and is
@@ -72,6 +79,7 @@ class StreamQueue(Queue):
     ) -> None:
         super().__init__(spec, context)
         self.log = log
+        log.segment_bytes = segment_bytes(spec)
         self._source = source
         self._groups = groups or {}  # of those that nobody reads by at the moment, too
         self._leases = leases or {}
@@ -87,6 +95,11 @@ class StreamQueue(Queue):
 
     def _on_arrival(self, entries: list[Entry]) -> None:
         self.traffic.count_published(len(entries))
+
+    def apply(self, spec: QueueSpec) -> None:
+        """Takes over what policies have changed: the next look at retention goes by it."""
+        super().apply(spec)
+        self.log.segment_bytes = segment_bytes(spec)
 
     def take(
         self,

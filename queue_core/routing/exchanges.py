@@ -185,7 +185,7 @@ class ExchangeSpec:
 class Exchange(ABC, Generic[Q]):
     """One exchange and the bindings that lead from it."""
 
-    __slots__ = ("bindings", "bound", "memory", "spec")
+    __slots__ = ("alternate", "bindings", "bound", "memory", "spec")
 
     @property
     def reads_headers(self) -> bool:
@@ -214,6 +214,7 @@ class Exchange(ABC, Generic[Q]):
 
     def __init__(self, spec: ExchangeSpec) -> None:
         self.spec = spec
+        self.alternate = spec.alternate  # where it sends what matches no binding; policies set it
         # by their identity, so that an equal one finds the one that is bound; in order of binding
         self.bindings: dict[Binding[Q], Binding[Q]] = {}
         self.bound = 0  # what those of them weigh that are no subscriptions

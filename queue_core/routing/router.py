@@ -193,8 +193,8 @@ class Router(Generic[Q]):
                     options = found.setdefault(destination, [])
                     if binding.options is not None:
                         options.append(binding.options)
-            if not bindings and exchange.spec.alternate is not None:
-                onward.append(exchange.spec.alternate)
+            if not bindings and exchange.alternate is not None:
+                onward.append(exchange.alternate)
             for name in onward:
                 # an alternate exchange may have been deleted, or not be there yet
                 if name not in seen and name in self._exchanges:
@@ -362,6 +362,9 @@ class Router(Generic[Q]):
         except KeyError:
             raise ExchangeNotFound(f"no exchange '{name}'; declare it first") from None
 
+    def has_exchange(self, name: str) -> bool:
+        return name in self._exchanges
+
     def exchanges(self) -> list[ExchangeSpec]:
         return [exchange.spec for exchange in self._exchanges.values()]
 
@@ -389,6 +392,13 @@ class Router(Generic[Q]):
                 "choose another"
             )
         return True
+
+    def set_alternate(self, name: str, alternate: str | None) -> None:
+        """Has an exchange send what matches no binding to another one, or nowhere."""
+        exchange = self.exchange(name)
+        if exchange.alternate != alternate:
+            exchange.alternate = alternate
+            self._forget_routes()
 
     def remember_by(self, name: str, memory: Q) -> Exchange[Q]:
         """Puts a memory at the end of every route through the exchange."""

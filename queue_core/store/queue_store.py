@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 Reading = asyncpg.Connection | PoolConnectionProxy
 
+
+COUNT_TRIES: Final = 5  # to count the bytes of a queue while its segments come and go
 
 # One probe for each queue and segment: LIMIT keeps the planner from joining whole tables.
 HEADS: Final = """
@@ -70,6 +73,27 @@ class QueueStore:
     def lies_in(self, segments: Set[int]) -> bool:
         """Tells whether some queue holds messages in one of those segments."""
         return any(segments & queue.log.spans.keys() for queue in self.queues.values())
+
+    async def count_bytes(self, queue: Queue) -> None:
+        for _ in range(COUNT_TRIES):
+            if isinstance(queue, ClassicQueue) and queue.lacks_bytes and not queue.is_deleted:
+                # A segment may be dropped while it is counted: then everything in it is settled.
+                with suppress(asyncpg.UndefinedTableError):
+                    async with self._reader.pool.acquire() as connection:
+                        await self._count_bytes(connection, queue)
+
+    async def _count_bytes(self, connection: Reading, queue: ClassicQueue) -> None:
+        """Counts what is unsettled at this moment in the database, and takes off what is not
+        ready. What comes and goes until the answer is here the queue counts itself."""
+        cursor = queue.cursor
+        counted, held = cursor.ready.bytes, cursor.delayed.bytes
+        for consumer in cursor.consumer_set.holders():
+            held += sum(each.entry.message.size() for each in consumer.unsettled.values())
+        unsettled = await self._sum_bytes(connection, queue)
+        if not queue.knows_bytes:
+            queue.knows_bytes = True
+            cursor.ready.bytes += unsettled - held - counted
+            queue.enforce_limits()
 
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
         if not isinstance(queue, ClassicQueue | StreamQueue):
@@ -227,16 +251,22 @@ class QueueStore:
                         present.put(key, Present(now, 0, offset, until))
 
     async def _restore_bytes(self, connection: Reading, queue: ClassicQueue) -> None:
-        settled = queue.cursor.settled
-        for segment in queue.log.segments_of(settled.floor, queue.log.tail):
+        queue.cursor.ready.bytes += await self._sum_bytes(connection, queue)
+        queue.knows_bytes = True
+
+    async def _sum_bytes(self, connection: Reading, queue: ClassicQueue) -> int:
+        """Sums the sizes of the messages that are not settled at the moment of the call."""
+        settled, queue_id, end = queue.cursor.settled, queue.log.queue_id, queue.log.tail
+        floor, above, total = settled.floor, settled.above.text(), 0
+        for segment in queue.log.segments_of(floor, end):
             statement = f"""
                 SELECT sum({_size_in(segment)})::int8 FROM howdah.message_{segment}
-                WHERE queue_id = $1 AND "offset" >= $2 AND NOT "offset" <@ $3::text::int8multirange
+                WHERE queue_id = $1 AND "offset" >= $2 AND "offset" < $3
+                  AND NOT "offset" <@ $4::text::int8multirange
             """
-            found = await connection.fetchval(
-                statement, queue.log.queue_id, settled.floor, settled.above.text()
-            )
-            queue.cursor.ready.bytes += found or 0
+            found = await connection.fetchval(statement, queue_id, floor, end, above)
+            total += found or 0
+        return total
 
     async def _restore_delays(
         self, connection: Reading, queue: ClassicQueue, found: Recovered
@@ -248,9 +278,8 @@ class QueueStore:
         times = {o: t for o, t in times.items() if t > now and o not in cursor.settled}
         if not times:
             return
-        known: dict[int, tuple[int, int]] = {}
-        if queue.spec.max_priority or queue.spec.max_bytes is not None:
-            known = await self._order_facts(connection, queue.log, sorted(times))
+        # Their sizes too: a policy may set a limit of bytes at any time.
+        known = await self._order_facts(connection, queue.log, sorted(times))
         if queue.spec.max_bytes is not None:
             cursor.ready.bytes -= sum(size for _, size in known.values())
         cursor.delayed.restore({o: Delay(t, *known.get(o, (0, 0))) for o, t in times.items()})
@@ -284,9 +313,4 @@ def _head_offset(queue: ClassicQueue) -> int:
 
 
 def _log(queue_id: int, spec: QueueSpec, tail: int) -> Log:
-    log = Log(queue_id, tail, is_stream=spec.kind is QueueKind.STREAM)
-    if log.is_stream:
-        # retention drops whole segments: at least a handful of them must fit into the limit
-        limits = [spec.segment_bytes, spec.max_bytes and max(65_536, spec.max_bytes // 8)]
-        log.segment_bytes = min((limit for limit in limits if limit), default=None)
-    return log
+    return Log(queue_id, tail, is_stream=spec.kind is QueueKind.STREAM)

@@ -24,6 +24,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INT8MULTIRANGE, JSONB, UUID
 
+from queue_core.store.schema_access import (
+    permission,
+    secret,
+    topic_permission,
+    user,
+    vhost,
+    view_key,
+)
 from queue_core.store.schema_activity import consumer, queue_activity
 from queue_core.store.schema_columns import (
     NOW,
@@ -42,6 +50,7 @@ from queue_core.store.schema_columns import (
 from queue_core.store.schema_imports import definitions_import
 from queue_core.store.schema_losses import MARK_TABLE, commit_mark, log_end, loss, ownership
 from queue_core.store.schema_nodes import node
+from queue_core.store.schema_policies import global_parameter, parameter, policy
 
 __all__ = [
     "SCHEMA",
@@ -50,12 +59,21 @@ __all__ = [
     "commit_mark",
     "consumer",
     "definitions_import",
+    "global_parameter",
     "log_end",
     "loss",
     "metadata",
     "node",
     "ownership",
+    "parameter",
+    "permission",
+    "policy",
     "queue_activity",
+    "secret",
+    "topic_permission",
+    "user",
+    "vhost",
+    "view_key",
 ]
 
 VERSION_TABLE: Final = "alembic_version"
@@ -138,87 +156,6 @@ gateway = Table(
         "yet.",
     ),
     comment="The gateway that owns this database: one row.",
-)
-
-vhost = Table(
-    "vhost",
-    metadata,
-    Column("name", Text, primary_key=True, comment="Name, such as /."),
-    required("created_at", Timestamp, "When it was made.", server_default=NOW),
-    comment="Virtual hosts: names of exchanges and queues in one do not meet those of another.",
-)
-
-user = Table(
-    "user",
-    metadata,
-    Column("name", Text, primary_key=True, comment="Login name."),
-    optional(
-        "password_hash",
-        Text,
-        "Argon2 hash, or until the first login one from RabbitMQ (rabbit_sha256$...); null: no "
-        "login by password.",
-    ),
-    required(
-        "tags",
-        ARRAY(Text),
-        "What it may do beside its permissions: impersonator, to publish in another user's name. "
-        "Others are kept, and mean nothing.",
-        server_default=text("'{}'"),
-    ),
-    required("created_at", Timestamp, "When it was made.", server_default=NOW),
-    required("changed_at", Timestamp, "When it was last changed.", server_default=NOW),
-    optional(
-        "scram_verifier",
-        Text,
-        "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey; null: no login by SCRAM.",
-    ),
-    comment="Who may log in to the gateway. Not a PostgreSQL role.",
-)
-
-secret = Table(
-    "secret",
-    metadata,
-    Column("name", Text, primary_key=True, comment="What it is for."),
-    required("value", BYTEA, "To be known to the gateway only."),
-    comment="Random bytes that stay the same for as long as the database lives.",
-)
-
-view_key = Table(
-    "view_key",
-    metadata,
-    Column(
-        "value",
-        UUID,
-        primary_key=True,
-        comment="To be known to the views only: grant this table to nobody.",
-    ),
-    comment="Opens the functions that the views call. One row.",
-)
-
-_USER: Final = "User that is allowed."
-
-permission = Table(
-    "permission",
-    metadata,
-    required("user_name", Text, _USER, cascade("user.name")),
-    vhost_column(),
-    required("configure", Text, "Regular expression of what it may declare and delete."),
-    required("write", Text, "Regular expression of what it may publish to."),
-    required("read", Text, "Regular expression of what it may consume from."),
-    PrimaryKeyConstraint("user_name", "vhost"),
-    comment="What a user may do in a virtual host, by names of exchanges and queues.",
-)
-
-topic_permission = Table(
-    "topic_permission",
-    metadata,
-    required("user_name", Text, _USER, cascade("user.name")),
-    vhost_column(),
-    required("exchange", Text, "Topic exchange that the rule is for."),
-    required("write", Text, "Regular expression of routing keys it may publish with."),
-    required("read", Text, "Regular expression of routing keys it may bind with."),
-    PrimaryKeyConstraint("user_name", "vhost", "exchange"),
-    comment="What a user may do on a topic exchange, by routing key.",
 )
 
 exchange = Table(

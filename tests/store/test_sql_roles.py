@@ -23,6 +23,7 @@ DEFINITION_TABLES = (
     "exchange",
     "queue",
     "binding",
+    "policy",
     "segment",
     "definitions_import",
 )
@@ -73,6 +74,10 @@ _PURE = (
     "topic_matches",
     "held_offsets",
     "is_served",
+    "name_matches",
+    "unsupported_keys",
+    "limit_rank",
+    "merged_limits",
 )
 
 _VIEWS = {
@@ -83,6 +88,7 @@ _VIEWS = {
     "settlement_state",
     "consumer_lag",
     "queue_status",
+    "queue_policy",
     "ready_messages",
     "dead_letters",
     "etl_status",

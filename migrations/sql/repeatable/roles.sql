@@ -57,7 +57,11 @@ GRANT EXECUTE ON FUNCTION
     howdah.body_text(bytea),
     howdah.body_json(bytea),
     howdah.failure_text(jsonb),
-    howdah.topic_matches(text, text)
+    howdah.topic_matches(text, text),
+    howdah.name_matches(text, text),
+    howdah.unsupported_keys(text, text),
+    howdah.limit_rank(jsonb),
+    howdah.merged_limits(jsonb, jsonb, text[], boolean)
     TO PUBLIC;
 
 -- ----------------------------------------------------------------------------------- the gateway
@@ -70,7 +74,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON howdah.node TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.vhost, howdah."user", howdah.permission, howdah.topic_permission, howdah.exchange,
     howdah.queue, howdah.binding, howdah.session, howdah.subscription, howdah.will,
-    howdah.retained, howdah.queue_activity, howdah.log_end
+    howdah.retained, howdah.queue_activity, howdah.log_end,
+    howdah.policy, howdah.parameter, howdah.global_parameter
     TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON howdah.consumer TO howdah_gateway;
 GRANT SELECT, INSERT ON
@@ -122,7 +127,8 @@ GRANT SELECT ON
     howdah.settlement_state, howdah.consumer_lag, howdah.queue_status, howdah.ready_messages,
     howdah.dead_letters, howdah.outbox_status, howdah.commands, howdah.consumer_status,
     howdah.in_flight, howdah.etl_status, howdah.segment_status, howdah.loss, howdah.log_end,
-    howdah.ownership, howdah.node, howdah.commit_mark
+    howdah.ownership, howdah.node, howdah.commit_mark,
+    howdah.queue_policy, howdah.policy
     TO howdah_operator, howdah_reader;
 GRANT EXECUTE ON FUNCTION howdah.torn_tables(), howdah.find_gaps()
     TO howdah_operator, howdah_reader;
@@ -166,7 +172,16 @@ GRANT EXECUTE ON FUNCTION
     howdah.command_status(bigint),
     howdah.mark_archived(integer, text),
     howdah.keep_for_archive(text, text, boolean),
-    howdah.repair()
+    howdah.repair(),
+    howdah.set_policy(text, text, jsonb, text, integer, text, boolean),
+    howdah.clear_policy(text, text, boolean),
+    howdah.set_vhost_limit(text, integer, text),
+    howdah.set_user_limit(text, text, integer),
+    howdah.describe_vhost(text, text, text[], text, jsonb),
+    howdah.set_parameter(text, text, jsonb, text),
+    howdah.clear_parameter(text, text, text),
+    howdah.set_global_parameter(text, jsonb),
+    howdah.clear_global_parameter(text)
     TO howdah_operator;
 
 -- Applications publish in their own transactions, and see nothing.

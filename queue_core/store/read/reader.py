@@ -73,7 +73,7 @@ class Reader:
     """Reads messages back for all queues, over a small pool of connections."""
 
     def __init__(self, pool: asyncpg.Pool, forms: Forms, counters: Counters) -> None:
-        self._pool = pool
+        self.pool = pool
         self._forms = forms
         self._counters = counters
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +97,7 @@ class Reader:
         CHUNK_BYTES."""
         found: list[Entry] = []
         room = CHUNK_BYTES
-        async with self._pool.acquire() as connection:
+        async with self.pool.acquire() as connection:
             for segment in each.segments_of(start, end):
                 if segment not in each.spans:
                     raise asyncpg.UndefinedTableError(f"segment {segment} was dropped meanwhile")
@@ -124,7 +124,7 @@ class Reader:
         if not offsets:
             return found
         start, end, room = min(offsets), max(offsets) + 1, CHUNK_BYTES
-        async with self._pool.acquire() as connection:
+        async with self.pool.acquire() as connection:
             for segment in each.segments_of(start, end):
                 rows = await connection.fetch(
                     offsets_statement(segment),
@@ -142,7 +142,7 @@ class Reader:
 
     async def offset_at(self, each: Log, time: float) -> int:
         """Finds the first offset that was enqueued at that time or later."""
-        async with self._pool.acquire() as connection:
+        async with self.pool.acquire() as connection:
             for segment, (first, _) in sorted(each.spans.items()):
                 if segment not in each.spans:
                     continue  # retention was faster

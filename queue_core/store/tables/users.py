@@ -11,19 +11,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import asyncpg
-from sqlalchemy import (
-    ColumnElement,
-    Executable,
-    Row,
-    Select,
-    Table,
-    delete,
-    func,
-    literal_column,
-    select,
-    union_all,
-    update,
-)
+from sqlalchemy import Executable, Row, Table, delete, func, select, union_all, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -35,26 +23,15 @@ from queue_core.access.scram import Verifier
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.queues.spec import is_storable
 from queue_core.store.schema import permission, secret, topic_permission, user
+from queue_core.store.tables.row_versions import IS_NEW, revision_of
 from queue_core.store.tables.table_transactions import transaction, unnested
 
 log = logging.getLogger(__name__)
 
 LONGEST_NAME: Final = 255
 
-# Every version of a row has its own place and transaction, whoever wrote it: their sum tells any
-# change, also one by hand, without sending a row. 1 ms for a thousand users.
-_VERSION: Final[ColumnElement[int]] = literal_column(
-    "hashtextextended(ctid::text || xmin::text, 0)"
-)
-
-
-def _revision_of(table: Table) -> Select[int, int]:
-    return select(func.count(), func.coalesce(func.sum(_VERSION), 0)).select_from(table)
-
-
-_REVISION: Final = union_all(*map(_revision_of, (user, permission, topic_permission)))
+_REVISION: Final = union_all(*map(revision_of, (user, permission, topic_permission)))
 _MOCK_KEY: Final = select(secret.c.value).where(secret.c.name == "mock salt")
-_IS_NEW: Final[ColumnElement[bool]] = literal_column("xmax = 0")
 
 
 class StoredRoll:
@@ -149,7 +126,7 @@ class Users:
         made = insert(user).values(name=name, **values)
         statement = made.on_conflict_do_update(index_elements=[user.c.name], set_=values)
         async with _changing(self._engine) as connection:
-            is_new = bool((await connection.execute(statement.returning(_IS_NEW))).scalar_one())
+            is_new = bool((await connection.execute(statement.returning(IS_NEW))).scalar_one())
             if is_new and first is not None:
                 await connection.execute(
                     _granting(permission, _patterns(first), name, DEFAULT_VHOST)

@@ -170,6 +170,9 @@ class Keeper(FakeKeeper):
     async def delete(self, queue: Queue) -> None:
         await self._outage.ask(f"drop {queue.name}")
 
+    async def count_bytes(self, queue: Queue) -> None:
+        """Does nothing: no queue here was there before its limits."""
+
     async def browse(self, queue: Queue, start: int, limit: int) -> list[Entry]:
         return []
 
