@@ -43,10 +43,10 @@ DONE: Final = f"""
     WHERE id = $1 AND {condition(4)}
 """
 # The oldest by their number, so that no index on done_at is needed; more than OPEN can bring.
-FORGET: Final = """
+FORGET: Final = f"""
     DELETE FROM howdah.command
     WHERE id IN (SELECT id FROM howdah.command ORDER BY id LIMIT 200)
-      AND done_at < now() - interval '7 days'
+      AND done_at < now() - interval '7 days' AND {condition(1)}
 """
 
 Result = dict[str, Any]
@@ -81,7 +81,7 @@ class Commands:
 
     async def forget(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """Forgets old commands, so that the table does not grow for ever."""
-        await connection.execute(FORGET)
+        await connection.execute(FORGET, *self._fence.unmarked().arguments)
 
     async def run(self, connection: asyncpg.pool.PoolConnectionProxy, row: asyncpg.Record) -> None:
         """Runs one command, and writes its result or its error into the row."""

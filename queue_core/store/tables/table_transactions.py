@@ -31,15 +31,21 @@ complaints = Complaints(log)
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Opens a transaction that writes: it is committed when the block ends, behind the fence where
     the engine has one, with a mark of its own. Raises what `reading` does."""
+    async with _in_our_words(), begin(engine) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Opens the same transaction, and leaves errors as SQLAlchemy and the driver raise them."""
     fence: Fence | None = engine.get_execution_options().get(FENCE)
     passage = None if fence is None else fence.begin()
-    async with _in_our_words():
-        async with engine.begin() as connection:
-            if passage is not None:
-                await connection.exec_driver_sql(CHECK, passage.arguments)
-            yield connection
+    async with engine.begin() as connection:
         if passage is not None:
-            passage.committed()
+            await connection.exec_driver_sql(CHECK, passage.arguments)
+        yield connection
+    if passage is not None:
+        passage.committed()
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.queues.spec import is_storable
 from queue_core.store.schema import permission, secret, topic_permission, user
 from queue_core.store.tables.row_versions import IS_NEW, revision_of
-from queue_core.store.tables.table_transactions import transaction, unnested
+from queue_core.store.tables.table_transactions import begin, transaction, unnested
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ async def _reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def _changing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    async with _reaching("changed"), engine.begin() as connection:
+    async with _reaching("changed"), begin(engine) as connection:
         yield connection
 
 

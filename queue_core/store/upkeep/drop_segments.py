@@ -269,8 +269,9 @@ class Maintenance:
         if segment.id not in self.blocked and not is_needed:
             self.blocked.add(segment.id)
             # Full, and sealed in the table only when the next message needs another one.
-            await statements.seal(connection, segment)
-            await connection.execute(statements.RETIRE_SEGMENT, segment.id)
+            async with fenced(connection, self._writer.fence.unmarked()):
+                await statements.seal(connection, segment)
+                await connection.execute(statements.RETIRE_SEGMENT, segment.id)
 
     async def _is_free(self, connection: asyncpg.pool.PoolConnectionProxy) -> bool:
         """Tells if every session has ended that was in the way of the last try. Looking makes
@@ -336,12 +337,13 @@ class Maintenance:
                 changed[queue_id] = now
         if not changed:
             return
-        await connection.execute(
-            ACTIVITY,
-            list(changed),
-            [in_flight for in_flight, _ in changed.values()],
-            [consumers for _, consumers in changed.values()],
-        )
+        async with fenced(connection, self._writer.fence.unmarked()):
+            await connection.execute(
+                ACTIVITY,
+                list(changed),
+                [in_flight for in_flight, _ in changed.values()],
+                [consumers for _, consumers in changed.values()],
+            )
         self._activity |= changed
 
     async def _note_consumers(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
