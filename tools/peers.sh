@@ -15,6 +15,7 @@ need npm npm
 need cc gcc
 need pgbouncer pgbouncer
 ls /usr/lib/postgresql/*/lib/llvmjit.so >/dev/null 2>&1 || wanted="$wanted postgresql"
+ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || wanted="$wanted libfaketime"
 [ -e /usr/include/proton/connection_driver.h ] || wanted="$wanted libqpid-proton11-dev"
 [ -e /usr/include/MQTTAsync.h ] || wanted="$wanted libpaho-mqtt-dev"
 [ -n "$wanted" ] || exit 0

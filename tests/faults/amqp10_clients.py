@@ -51,7 +51,8 @@ class Amqp10Actor(Actor):
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
 
     async def live(self, connection: str) -> None:
-        opening = asyncio.open_connection("127.0.0.1", self._port())
+        port = self._port()
+        opening = asyncio.open_connection("127.0.0.1", port)
         self._reader, self._writer = await asyncio.wait_for(opening, PATIENCE_SECONDS)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -59,7 +60,7 @@ class Amqp10Actor(Actor):
             self._frames = asyncio.Queue()
             reading = asyncio.create_task(self._read())
             try:
-                await self.work(connection)
+                await self.work(f"{connection}@{port}")
             finally:
                 reading.cancel()
         finally:

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiormq
 import aiormq.exceptions
@@ -40,9 +41,10 @@ class AmqpActor(Actor):
         self._window = window
 
     async def live(self, connection: str) -> None:
-        opened = await asyncio.wait_for(aiormq.connect(self._url()), PATIENCE_SECONDS)
+        url = self._url()
+        opened = await asyncio.wait_for(aiormq.connect(url), PATIENCE_SECONDS)
         try:
-            await self.work(opened, connection)
+            await self.work(opened, f"{connection}@{urlsplit(url).port}")
         except Exception as error:
             if type(error) is Exception:  # aiormq's, for an operation during which it was lost
                 raise ConnectionError(connection) from error

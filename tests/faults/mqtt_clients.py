@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MessageState
+from paho.mqtt.enums import CallbackAPIVersion, MessageState, MQTTErrorCode
 
 from tests.faults.actors import Actor
 from tests.faults.history import Confirmed, Delivered, Ended, Event, History, Name, Sent
@@ -23,7 +23,18 @@ LAST_SECONDS: Final = 8
 
 class Paho(paho.Client):
     """paho 2.2 forgets that it released a QoS 2 message when it has to knock twice before it is let
-    in, and publishes it again, which [MQTT-4.3.3-1] forbids and no broker could make good."""
+    in, and publishes it again, which [MQTT-4.3.3-1] forbids and no broker could make good. And it
+    knows one port: this one asks for the next before each connection."""
+
+    def __init__(self, name: str, port: Callable[[], int]) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2, name, clean_session=False, protocol=paho.MQTTv311
+        )
+        self._next_port = port
+
+    def reconnect(self) -> MQTTErrorCode:
+        self._port = self._next_port()
+        return super().reconnect()
 
     def _messages_reconnect_reset_out(self) -> None:
         for message in self._out_messages.values():
@@ -40,11 +51,10 @@ class MqttActor(Actor):
         self.qos = qos
         self.connections = 0
         self._port = port
+        self._connected_port = 0
         self._stopping = asyncio.Event()
         self._is_connected = asyncio.Event()
-        self._client = Paho(
-            CallbackAPIVersion.VERSION2, name, clean_session=False, protocol=paho.MQTTv311
-        )
+        self._client = Paho(name, port)
         self._client.reconnect_delay_set(1, 1)
         self._client.on_connect = self._call_connect
         self._client.on_disconnect = self._call_disconnect
@@ -68,7 +78,7 @@ class MqttActor(Actor):
 
     @property
     def connection(self) -> str:
-        return f"{self.name}#{self.connections}"
+        return f"{self.name}#{self.connections}@{self._connected_port}"
 
     # --- paho's thread
 
@@ -78,7 +88,7 @@ class MqttActor(Actor):
 
     def _call_connect(self, client: Any, data: Any, flags: Any, reason: Any, props: Any) -> None:
         if not reason.is_failure:
-            self._call(self.on_connect)
+            self._call(self.on_connect, client.port)
 
     def _call_disconnect(
         self, client: Any, data: Any, flags: Any, reason: Any, properties: Any
@@ -87,8 +97,9 @@ class MqttActor(Actor):
 
     # --- the event loop's
 
-    def on_connect(self) -> None:
+    def on_connect(self, port: int) -> None:
         self.connections += 1
+        self._connected_port = port
         self._is_connected.set()
 
     def on_disconnect(self) -> None:
@@ -158,8 +169,8 @@ class MqttSubscriber(MqttActor):
         self._client.on_message = self._call_message
         self._client.on_subscribe = lambda *_: self._call(self.is_subscribed.set)
 
-    def on_connect(self) -> None:
-        super().on_connect()
+    def on_connect(self, port: int) -> None:
+        super().on_connect(port)
         if not self.is_subscribed.is_set():
             self._client.subscribe(self._topic, self.qos)
 

@@ -79,7 +79,11 @@ class Wire:
         if self._is_dead:
             return  # accepted by the kernel's backlog, and never answered
         parts = urlsplit(self._target)
-        far_reader, far = await asyncio.open_connection(parts.hostname, parts.port)
+        try:
+            far_reader, far = await asyncio.open_connection(parts.hostname, parts.port)
+        except OSError:  # the server is down, and says so
+            near.close()
+            return
         self._far.add(far)
         for direction, source, target in (
             (Direction.QUESTION, reader, far),

@@ -33,13 +33,20 @@ _ANNOUNCEMENT = re.compile(r"(\w+) listening on (\S+):(\d+)")
 
 
 class GatewayProcess:
-    """One gateway. Settings are those of its YAML file, laid over small ones for tests."""
+    """One gateway. Settings are those of its YAML file, laid over small ones for tests;
+    `environment` is laid over this process's own."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.config_path = folder / "howdah.yaml"
         self.data_dir = folder / "data"
         self._settings = _merged(self._defaults(settings or {}), settings or {})
+        self._environment = dict(environment or {})
         self._output: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -79,7 +86,7 @@ class GatewayProcess:
                 stdin=subprocess.DEVNULL,
                 text=True,
                 cwd=ROOT,
-                env=clean_environment(),
+                env={**clean_environment(), **self._environment},
             )
         self._reader = threading.Thread(target=self._read, args=(self._process, is_ready))
         self._reader.start()
@@ -169,6 +176,11 @@ class GatewayProcess:
     def postgres_pid(self) -> int:
         """The process id of the gateway's private PostgreSQL."""
         return int((self.data_dir / "postgres" / "postmaster.pid").read_text().split()[0])
+
+    @property
+    def chosen_ports(self) -> dict[str, int]:
+        """Its ports by the configuration, whether it listens there or not."""
+        return {name: each["port"] for name, each in self._settings["listeners"].items()}
 
     def http_url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.ports['management']}{path}"
