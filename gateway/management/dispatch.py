@@ -55,7 +55,7 @@ def _server_of(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResp
 async def _serve(route: Route, request: web.Request) -> web.StreamResponse:
     services = request.app[SERVICES]
     _require_own_page(request)
-    caller = await caller_of(request, services.manager.auth, route.role)
+    caller = await caller_of(request, services.manager.auth, route.role, services.http_logins)
     query = query_of(route, request)
     body = await request.app[BODIES].read(route, request)
     call: Call[Any, Any] = Call(request, services, caller, query, body)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.management.api_errors import NOT_AUTHORIZED, ApiError, not_authorised
 from gateway.management.roles import TAGS, Caller, Role
+from gateway.management.services import HttpLogins
 from queue_core.access.auth import UNKNOWN_HOST, Auth, Credentials, Identity, Peer
 from queue_core.errors import AccessRefused
 
@@ -31,13 +32,18 @@ async def identify(request: web.Request, auth: Auth) -> Identity:
         raise _unauthorized(str(error)) from error
 
 
-async def caller_of(request: web.Request, auth: Auth, role: Role) -> Caller:
+async def caller_of(request: web.Request, auth: Auth, role: Role, logins: HttpLogins) -> Caller:
     """Tells who calls a route that asks for a role. Raises a 401: for a login that failed with a
     challenge, for a user without the tag without one, as another password would not help."""
     peer = peer_of(request)
     if role is Role.ANYBODY:
         return Caller(NOBODY, peer)
-    caller = Caller(await identify(request, auth), peer)
+    try:
+        caller = Caller(await identify(request, auth), peer)
+    except ApiError:
+        logins.refused += 1
+        raise
+    logins.accepted += 1
     if not caller.has(role):
         tags = " or ".join(sorted(TAGS[role]))
         raise not_authorised(

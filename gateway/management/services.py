@@ -9,9 +9,18 @@ from time import time
 from gateway.acceptor import Acceptor
 from gateway.config.keys import Config
 from gateway.connections import Connections
+from gateway.management.connection_census import ConnectionCensus
 from gateway.management.loop_share import LoopShare
 from gateway.statistics.sampling import Statistics
 from queue_core.manager import Manager
+
+
+@dataclass(slots=True)
+class HttpLogins:
+    """Logins over HTTP since the start; each request has one."""
+
+    accepted: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +33,7 @@ class Services:
     counters: Mapping[str, object]  # of each part, by the prefix of its metrics
     acceptors: Mapping[str, Acceptor]
     statistics: Statistics
-    loop_share: LoopShare = field(default_factory=LoopShare)
+    loop_share: LoopShare
+    census: ConnectionCensus
+    http_logins: HttpLogins = field(default_factory=HttpLogins)
     started_at: float = field(default_factory=time)

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
-from gateway.management.compat import permissions, queues, users, vhosts
+from gateway.management.compat import (
+    health_checks,
+    never,
+    nodes,
+    permissions,
+    queues,
+    users,
+    vhosts,
+)
 from gateway.management.openapi import document
 from gateway.management.roles import Role
 from gateway.management.routes import NoQuery, Route
@@ -38,5 +46,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *users.ROUTES,
     *permissions.ROUTES,
     *vhosts.ROUTES,
+    *nodes.ROUTES,
+    *health_checks.ROUTES,
     *OWN_API,
+    *never.ROUTES,  # after all others of the same path
 )
