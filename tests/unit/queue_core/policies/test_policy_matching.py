@@ -61,7 +61,7 @@ def policies(draw: st.DrawFn) -> list[Policy]:
 NOT_FOR = {
     "classic": {"max-age", "delivery-limit"},
     "quorum": {"max-age", "queue-mode"},
-    "stream": {"max-length", "message-ttl", "delivery-limit", "overflow", "queue-mode"},
+    "stream": {"max-length", "message-ttl", "expires", "delivery-limit", "overflow", "queue-mode"},
 }
 ALONE = {"classic": {"delivery-limit"}, "stream": {"max-length"}, "quorum": set[str]()}
 FAMILY = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
