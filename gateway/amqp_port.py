@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from gateway.connections import Connection, Newcomers
+from gateway.connections import Newcomers
 from protocols.graceful_close import part
 from queue_core.access.auth import Peer
 
@@ -32,7 +32,7 @@ MISTAKES: Final = (
     (b"\x10", "MQTT: that listener has another port"),
 )
 
-Factory = Callable[[], Connection]
+Factory = Callable[[], asyncio.Protocol]
 
 
 class AmqpPort(asyncio.Protocol):
@@ -79,7 +79,7 @@ class HeaderReader(asyncio.Protocol):
         self._timer.cancel()
         self._undecided.pop(self, None)
         connection = factory()
-        self._transport.set_protocol(connection)  # type: ignore[arg-type]
+        self._transport.set_protocol(connection)
         connection.connection_made(self._transport)
         connection.data_received(self._start)
 

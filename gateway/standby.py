@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import msgspec
 
+from gateway.acceptor import ProtocolFactory
+from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
 from gateway.config.keys import Config
 from gateway.database import reaching
 from gateway.listeners import announcement, open_listener
 from gateway.management.standby import open_standby
 from gateway.tls_handshakes import TlsCounters
+from protocols.amqp091 import refusal as amqp091
+from protocols.amqp10 import refusal as amqp10
+from protocols.mqtt import refusal as mqtt
+from protocols.refusing_connection import Answer, RefusingConnection
 from queue_core.store.nodes.cluster_node import ClusterNode, join_cluster
 from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.nodes.standby_reading import read_ahead
@@ -65,8 +72,29 @@ async def serve_in_turn(config: Config, url: str, stack: AsyncExitStack) -> Clus
 async def _open_listeners(config: Config, node: ClusterNode, stack: AsyncExitStack) -> None:
     """Opens the management listener, and the others where they are to refuse clients."""
     factories = {"management": await open_standby(node, stack)}
+    if config.cluster.standby_listeners == "refuse":
+        factories |= _refusals(node)
     for name, listener in config.listeners.enabled().items():
         if name in factories:
             acceptor = await open_listener(name, listener, factories[name], TlsCounters())
             stack.callback(acceptor.close)
             print(announcement(name, listener, acceptor), flush=True)
+
+
+def _refusals(node: ClusterNode) -> dict[str, ProtocolFactory]:
+    """Makes what refuses clients at each listener, in each protocol's own terms."""
+
+    def reason() -> str:
+        serving = node.serving
+        return "this node stands by" + (f"; node '{serving}' serves" if serving else "")
+
+    def refusing(answer: Answer) -> Callable[[], RefusingConnection]:
+        return lambda: RefusingConnection(answer, reason)
+
+    old, new = refusing(amqp091.refusal), refusing(amqp10.refusal)
+    by_header = {AMQP_091: old, AMQP_10: new, AMQP_10_SASL: new}
+    return {
+        "mqtt": refusing(mqtt.refusal),
+        "mqtt_ws": refusing(mqtt.websocket_refusal),
+        "amqp": lambda: AmqpPort(by_header),
+    }

@@ -29,3 +29,42 @@ $function$;
 COMMENT ON FUNCTION howdah.hold(integer, timestamptz, integer, bigint, bigint) IS
     'True, and stays so until this transaction ends, for a node that serves, by its id and start; an error '
     '(HW001) for every other. Leaves the mark of this commit, if it has a number. For the gateway.';
+
+CREATE OR REPLACE FUNCTION howdah.drain_node(node_name text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    target howdah.node;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1752135524, 0);  -- nobody rises or is fenced meanwhile
+    SELECT * INTO target FROM howdah.node n
+    WHERE n.name = node_name AND n.state <> 'gone'
+    ORDER BY n.state = 'joining', n.id DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no node % that lives', quote_nullable(node_name)
+            USING ERRCODE = 'undefined_object', HINT = 'See howdah.node, or howdah node list.';
+    ELSIF target.cluster IS NULL THEN
+        RAISE EXCEPTION 'gateway % is in no cluster', quote_nullable(node_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Stop it, or start it with cluster.enabled: true.';
+    ELSIF target.state = 'joining' THEN
+        RAISE EXCEPTION 'node % stands by: it has nothing to hand over', quote_nullable(node_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'It may be stopped as it is.';
+    ELSIF NOT EXISTS (
+        SELECT FROM howdah.node n JOIN pg_locks l ON l.objid = n.id::oid
+        WHERE n.state = 'joining' AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND l.classid = 1752135524::oid
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    ) THEN
+        RAISE EXCEPTION 'no other node stands by to take over from %', quote_nullable(node_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Start another gateway with cluster.enabled: true and the same database.';
+    END IF;
+    UPDATE howdah.node n SET state = 'leaving' WHERE n.id = target.id;
+    RETURN target.id;
+END
+$function$;
+COMMENT ON FUNCTION howdah.drain_node(text) IS
+    'Has the node of that name that serves end its work in order, so that a standby takes over; it then '
+    'stands by itself. Returns its id.';

@@ -48,7 +48,7 @@ class FakeTransport(asyncio.Transport):
         return ("127.0.0.1", 4711) if name == "peername" else default
 
 
-class FakeConnection:
+class FakeConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: object = None
         self.received = b""

@@ -1,0 +1,3 @@
+-- Undoes 0006.
+
+DROP FUNCTION howdah.drain_node(text);

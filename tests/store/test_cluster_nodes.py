@@ -1,0 +1,209 @@
+"""Nodes of a cluster on a real PostgreSQL: who may join, what is told to whom, and what becomes of
+a node that was fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from queue_core.errors import StoreUnavailable
+from queue_core.manager import Manager
+from queue_core.queues.spec import QueueSpec
+from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_cluster
+from queue_core.store.nodes.joining import NameTaken, OtherCluster
+from queue_core.store.nodes.rows import NodeTerms
+from queue_core.store.ownership import DatabaseInUse, OwnershipLost
+from tests.store.sessions import ANONYMOUS, Owner
+from tests.support.managers import House
+from tests.support.until import PATIENCE_SECONDS, turns, until, until_true
+
+TERMS = NodeTerms("first", 1024, cluster="here", lease_ms=1000)
+END_SESSIONS = """
+    SELECT pg_terminate_backend(l.pid) FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = 1752135524::oid
+      AND l.objid = $1::int4::oid
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@asynccontextmanager
+async def joined(url: str, **changed: Any) -> AsyncIterator[ClusterNode]:
+    node = await join_cluster(url, replace(TERMS, **changed))
+    try:
+        yield node
+    finally:
+        await node.leave()
+
+
+async def up(node: ClusterNode) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await node.until_up()
+
+
+async def state(db: asyncpg.Connection, node: ClusterNode) -> str:
+    found: str = await db.fetchval("SELECT state FROM howdah.node WHERE id = $1", node.life.id)
+    return found
+
+
+async def test_one_node_is_up_and_the_next_follows_when_it_leaves(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        async with joined(migrated_url, name="second") as second:
+            await until(lambda: second.serving == "first")
+            assert (await state(db, second), second.is_up) == ("joining", False)
+            await first.leave()
+            await up(second)
+            assert await state(db, second) == "up"
+            assert second.counters.fenced_nodes == 0
+            assert second.membership.trust_begins <= second.trust.until  # it need not wait
+
+
+async def test_a_node_with_a_name_that_is_taken_is_told_by_whom_and_the_other_goes_on(
+    migrated_url: str,
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        with pytest.raises(NameTaken, match=f"'first' is taken by node {first.life.id} 'first' on"):
+            await join_cluster(migrated_url, TERMS)
+        assert first.trust.is_given()
+
+
+async def test_a_gateway_of_another_cluster_is_told_which_one_the_database_belongs_to(
+    migrated_url: str,
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        with pytest.raises(OtherCluster, match=r"belongs to the cluster 'here' .*, and this gatew"):
+            await join_cluster(migrated_url, replace(TERMS, name="second", cluster="there"))
+        assert first.trust.is_given()
+
+
+async def test_a_cluster_and_a_gateway_that_is_in_none_keep_each_other_out(
+    migrated_url: str,
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        with pytest.raises(DatabaseInUse):
+            await Manager.open(migrated_url)
+    house = await House(migrated_url).open()
+    with pytest.raises(DatabaseInUse, match="a gateway that is in no cluster owns this database"):
+        await join_cluster(migrated_url, TERMS)
+    await house.close()
+
+
+async def test_a_standby_with_other_limits_is_told_each_of_them(
+    migrated_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(migrated_url, limits={"broker.max_qos": 2, "mqtt.max_keep_alive": 60}) as one:
+        await up(one)
+        async with joined(migrated_url, name="second", limits={"broker.max_qos": 1}):
+            assert "broker.max_qos (2 there, 1 here)" in caplog.text
+            assert "mqtt.max_keep_alive (60 there, None here)" in caplog.text
+
+
+async def test_clocks_that_are_apart_are_told_and_decide_nothing(
+    migrated_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 3600.0)
+    async with joined(migrated_url) as first:
+        assert "s apart. Who serves does not depend on them" in caplog.text
+        await up(first)
+        assert first.trust.is_given()
+
+
+async def test_a_node_that_lost_its_sessions_is_fenced_and_commits_nothing(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first, joined(migrated_url, name="second") as second:
+        await up(first)
+        manager = await Manager.open(migrated_url, node=first)
+        lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        manager.on_lost(lambda error: None if lost.done() else lost.set_result(error))
+        vhost = await manager.vhost("/")
+        await vhost.declare_queue(QueueSpec.parse("q", {}))
+        await until(lambda: second.serving == "first")
+        first._task.cancel()  # it is stopped: no beat any more, and its sessions end
+        await db.fetch(END_SESSIONS, first.life.id)
+        await up(second)
+        with pytest.raises(StoreUnavailable):
+            await vhost.declare_queue(QueueSpec.parse("other", {}))
+        assert isinstance(await asyncio.wait_for(lost, PATIENCE_SECONDS), OwnershipLost)
+        assert await db.fetchval("SELECT array_agg(name) FROM howdah.queue") == ["q"]
+        assert not first.trust.is_given()
+        async with asyncio.timeout(PATIENCE_SECONDS / 6):  # whoever waits for a commit is answered
+            with pytest.raises(StoreUnavailable):
+                await manager.writer.flushed()
+            with suppress(StoreUnavailable):
+                await manager.close()
+
+
+async def test_a_node_without_an_answer_hands_out_nothing_and_grants_no_session(
+    migrated_url: str,
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        house = House(migrated_url)
+        house.manager = manager = await Manager.open(migrated_url, node=first)
+        house.vhost = vhost = await manager.vhost("/")
+        await house.queue("q")
+        first._task.cancel()
+        first.trust.until = float("-inf")
+        inbox = (
+            await house.consume_with_inbox("q") if hasattr(house, "consume_with_inbox") else None
+        )
+        assert inbox is None
+        await house.store("q", b"1")
+        waiting = asyncio.create_task(vhost.get("q"))
+        await turns(50)
+        assert not waiting.done()
+        with pytest.raises(StoreUnavailable, match="does not hear from its database"):
+            await manager.sessions.open(
+                vhost,
+                "client",
+                clean_start=True,
+                expiry=0,
+                user=ANONYMOUS.name,
+                protocol="mqtt",
+                owner=Owner(),
+            )
+        first.trust.until = float("inf")
+        first.trust.renew()
+        got = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert got is not None
+        await manager.close()
+
+
+async def test_a_node_that_is_asked_to_leave_says_so(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first, joined(migrated_url, name="second"):
+        await up(first)
+        lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        first.on_lost(lost.set_result)
+        await until_true(db, "SELECT count(*) = 2 FROM howdah.node WHERE state <> 'gone'")
+        assert await db.fetchval("SELECT howdah.drain_node('first')") == first.life.id
+        assert isinstance(await asyncio.wait_for(lost, PATIENCE_SECONDS), Drained)
+
+
+async def test_a_standby_that_died_is_cleared_away_by_the_node_that_serves(
+    migrated_url: str, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with joined(migrated_url) as first, joined(migrated_url, name="second") as second:
+        await up(first)
+        await until(lambda: second.serving == "first")
+        second._task.cancel()
+        second._connection.terminate()
+        await until_true(db, f"SELECT state = 'gone' FROM howdah.node WHERE id = {second.life.id}")
+        assert f"fenced node {second.life.id} 'second': it gave no sign of life" in caplog.text
+        assert first.trust.is_given()
