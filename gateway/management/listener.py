@@ -28,6 +28,7 @@ from gateway.management.http_login import METRICS_LOGIN, peer_of, require_named_
 from gateway.management.metrics import GatewayCollector
 from gateway.management.services import Services
 from gateway.management.table import ROUTES
+from gateway.management.v1.live_feed import FEED, LiveFeed
 from queue_core.access.browser_origins import AllowedHosts
 from queue_core.manager import Manager
 
@@ -121,6 +122,8 @@ def make_app(services: Services) -> web.Application:
     app.router.add_get("/health/ready", ready)
     app.router.add_get("/metrics", metrics)
     add_routes(app, services, ROUTES)
+    app[FEED] = feed = LiveFeed(services)
+    app.on_shutdown.append(lambda _: feed.stop())
     return app
 
 

@@ -407,6 +407,11 @@ class Router(Generic[Q]):
         self._forget_routes()
         return exchange
 
+    def forget_memory(self, name: str) -> None:
+        """Takes the memory off the routes through the exchange."""
+        self.exchange(name).memory = None
+        self._forget_routes()
+
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removal[Q]:
         """Deletes the exchange with all bindings from it and to it."""
         if name in PREDECLARED_NAMES:

@@ -9,10 +9,12 @@ from gateway.management.v1 import (
     conversion,
     database,
     dead_letters,
+    events,
     messages,
     retained,
     routing,
     sessions,
+    topics,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -22,5 +24,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *conversion.ROUTES,
     *sessions.ROUTES,
     *retained.ROUTES,
+    *topics.ROUTES,
     *database.ROUTES,
+    *events.ROUTES,
 )
