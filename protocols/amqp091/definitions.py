@@ -7,7 +7,6 @@ somewhere, read to take them from there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from protocols.amqp091.channel import Channel
 from protocols.amqp091.consume.consuming import has_caught_up, queue_name
@@ -35,6 +34,7 @@ from protocols.amqp091.wire.methods import (
     QueueUnbindOk,
 )
 from queue_core.access.auth import Action
+from queue_core.declaration_rights import DeclarationRights
 from queue_core.errors import (
     ExchangeNotFound,
     NameReserved,
@@ -44,9 +44,6 @@ from queue_core.errors import (
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
-
-DEAD_LETTERS: Final = "x-dead-letter-exchange"
-DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 
 # --- exchanges
 
@@ -63,7 +60,7 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
                 ReplyCode.COMMAND_INVALID,
                 f"invalid exchange type '{method.type}'; use {', '.join(ExchangeKind)}",
             )
-        terms.require(Action.CONFIGURE, "exchange", name)
+        terms.require(Action.CONFIGURE, "exchange", name)  # before its words are read
         spec = ExchangeSpec.parse(
             name,
             method.type,
@@ -72,9 +69,7 @@ async def declare_exchange(channel: Channel, method: ExchangeDeclare) -> None:
             auto_delete=method.auto_delete,
             internal=method.internal,
         )
-        if spec.alternate is not None:
-            _require_every_key(terms, spec)
-            _require_route(terms, spec.alternate, None)
+        _rights(terms).declare_exchange(spec)
         if terms.settings.strict:
             spec.require_effect()
         await terms.vhost.declare_exchange(spec)
@@ -97,7 +92,7 @@ async def delete_exchange(channel: Channel, method: ExchangeDelete) -> None:
 async def bind_exchange(channel: Channel, method: ExchangeBind) -> None:
     target = _exchange_ends(channel.terms, method)
     _require_effect(channel.terms, method.source, method.arguments)
-    _require_route(channel.terms, method.destination, None)
+    _rights(channel.terms).lead_to(method.destination, None)
     await channel.vhost.bind(method.source, target, method.routing_key, method.arguments)
     if not method.nowait:
         channel.send(ExchangeBindOk())
@@ -115,37 +110,14 @@ async def unbind_exchange(channel: Channel, method: ExchangeUnbind) -> None:
 
 
 def _exchange_ends(terms: Terms, method: ExchangeBind | ExchangeUnbind) -> ExchangeRef:
-    terms.require(Action.WRITE, "exchange", method.destination)
-    _require_source(terms, method.source, method.routing_key)
+    rights = _rights(terms)
+    rights.bind_exchange(method.destination)
+    rights.take_from(method.source, method.routing_key)
     return ExchangeRef(method.destination)
 
 
-def _require_route(terms: Terms, exchange: str, key: str | None) -> None:
-    """Messages will go to that exchange by themselves, with that key, or (None) with whichever they
-    have: as much as to publish them there. What is not declared yet may become a topic exchange.
-    A binding between exchanges lets pass every key: a message may have others (CC, BCC) beside the
-    one that the binding asks for, and takes them all along."""
-    try:
-        is_topic = terms.vhost.router.exchange(exchange).spec.is_topic
-    except ExchangeNotFound:
-        is_topic = True
-    if is_topic:
-        terms.require(Action.WRITE, "topic", exchange, key)
-    else:
-        terms.require(Action.WRITE, "exchange", exchange)
-
-
-def _require_every_key(terms: Terms, spec: ExchangeSpec) -> None:
-    """Asks for the right to read every key: an alternate exchange reads whatever the exchange
-    cannot route, whatever its key."""
-    terms.require(Action.READ, "topic" if spec.is_topic else "exchange", spec.name)
-
-
-def _require_source(terms: Terms, exchange: str, key: str) -> None:
-    if terms.vhost.router.exchange(exchange).spec.is_topic:
-        terms.require(Action.READ, "topic", exchange, key)
-    else:
-        terms.require(Action.READ, "exchange", exchange)
+def _rights(terms: Terms) -> DeclarationRights:
+    return DeclarationRights(terms.require, terms.vhost.router)
 
 
 def _require_effect(terms: Terms, exchange: str, arguments: Mapping[str, object]) -> None:
@@ -176,8 +148,7 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
             name = vhost.new_name()
         else:
             vhost.check_declarable(name)  # before permissions and arguments, as in RabbitMQ
-        terms.require(Action.CONFIGURE, "queue", name)
-        _require_dead_letters(terms, name, method.arguments)
+        _rights(terms).declare_queue(name, method.arguments)
         spec = QueueSpec.parse(
             name,
             method.arguments,
@@ -196,14 +167,6 @@ async def declare_queue(channel: Channel, method: QueueDeclare) -> None:
             raise QueueNotFound(f"queue '{name}' was deleted meanwhile; declare it again")
         counts = queue.counts()
         channel.send(QueueDeclareOk(name, counts.ready, counts.consumers))
-
-
-def _require_dead_letters(terms: Terms, queue: str, arguments: Mapping[str, object]) -> None:
-    exchange = arguments.get(DEAD_LETTERS)
-    if isinstance(exchange, str):
-        terms.require(Action.READ, "queue", queue)
-        key = arguments.get(DEAD_LETTER_KEY)
-        _require_route(terms, exchange, key if isinstance(key, str) else None)
 
 
 async def delete_queue(channel: Channel, method: QueueDelete) -> None:
@@ -235,9 +198,9 @@ async def purge_queue(channel: Channel, method: QueuePurge) -> None:
 async def bind_queue(channel: Channel, method: QueueBind) -> None:
     terms = channel.terms
     name, key = _bound(channel, method.queue, method.routing_key)
-    terms.require(Action.WRITE, "queue", name)
+    _rights(terms).bind_queue(name)
     queue = terms.vhost.queue(name, terms.owner)
-    _require_source(terms, method.exchange, key)
+    _rights(terms).take_from(method.exchange, key)
     _require_effect(terms, method.exchange, method.arguments)
     await terms.vhost.bind(method.exchange, queue, key, method.arguments)
     if not method.nowait:
@@ -248,10 +211,10 @@ async def unbind_queue(channel: Channel, method: QueueUnbind) -> None:
     """A binding whose ends are not there is gone already."""
     terms = channel.terms
     name, key = _bound(channel, method.queue, method.routing_key)
-    terms.require(Action.WRITE, "queue", name)
+    _rights(terms).bind_queue(name)
     try:
         queue = terms.vhost.queue(name, terms.owner)
-        _require_source(terms, method.exchange, key)
+        _rights(terms).take_from(method.exchange, key)
         await terms.vhost.unbind(method.exchange, queue, key, method.arguments)
     except (QueueNotFound, ExchangeNotFound):
         pass

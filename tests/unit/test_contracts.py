@@ -26,6 +26,7 @@ FACE = (
     "queue_core.queues.live_run_consumers",  # which subscribers take a run as it came
     "queue_core.queues.spec",
     "queue_core.queues.reserved_names",  # which names a client may not choose
+    "queue_core.declaration_rights",  # what declaring and binding ask for
     "queue_core.transaction",  # what `Vhost.transaction` gives
     "queue_core.routing.exchanges",  # the words of `declare_exchange`
     "queue_core.routing.bindings",  # the words of `bind`
