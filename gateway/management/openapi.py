@@ -89,7 +89,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.role is not Role.ANYBODY:
         operation["security"] = [{"basic": []}]
         operation["x-howdah-role"] = route.role.value
-    if route.body is not None:
+    if route.body is not None and "requestBody" not in route.extra:
         content = {JSON: {"schema": schemas.of(route.body)}}
         operation["requestBody"] = {"content": content}
     return operation

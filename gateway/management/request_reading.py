@@ -55,7 +55,10 @@ def query_of(route: Route, request: web.Request) -> Any:
 
 def decoded(kind: Any, raw: bytes) -> Any:
     """Decodes a JSON body; an empty one is an object without fields, as in RabbitMQ. Raises 400
-    with the place of what is wrong, and none of the values: they may be secrets."""
+    with the place of what is wrong, and none of the values: they may be secrets. A route whose
+    body is bytes reads it by itself."""
+    if kind is bytes:
+        return raw
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:

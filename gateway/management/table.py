@@ -9,10 +9,15 @@ from typing import Any, Final
 from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
 from gateway.management.compat import (
+    bindings,
+    definitions,
+    exchanges,
     health_checks,
+    messages,
     never,
     nodes,
     permissions,
+    queue_changes,
     queues,
     users,
     vhosts,
@@ -43,6 +48,11 @@ OWN: Final = Route(
 ROUTES: Final[tuple[Route, ...]] = (
     OWN,
     *queues.ROUTES,
+    *queue_changes.ROUTES,
+    *exchanges.ROUTES,
+    *bindings.ROUTES,
+    *messages.ROUTES,
+    *definitions.ROUTES,
     *users.ROUTES,
     *permissions.ROUTES,
     *vhosts.ROUTES,
