@@ -19,8 +19,11 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 @contextmanager
-def rabbitmq(folder: Path, plugins: Sequence[str] = ()) -> Iterator[int]:
-    """Starts a node with those of its own plugins, and gives its AMQP port."""
+def rabbitmq(
+    folder: Path, plugins: Sequence[str] = (), management_port: int | None = None
+) -> Iterator[int]:
+    """Starts a node with those of its own plugins, and gives its AMQP port. Its HTTP API, where it
+    has that plugin, is on the management port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         pytest.skip("RabbitMQ is not installed (Debian's package rabbitmq-server)")
     port, distribution, names = (lasting_port() for _ in range(3))
@@ -42,6 +45,9 @@ def rabbitmq(folder: Path, plugins: Sequence[str] = ()) -> Iterator[int]:
         "RABBITMQ_CONF_ENV_FILE": str(folder / "environment"),
         "RABBITMQ_CONFIG_FILE": str(folder / "none"),
     }
+    if management_port is not None:
+        listener = f'[{{port,{management_port}}},{{ip,"127.0.0.1"}}]'
+        environ["RABBITMQ_SERVER_START_ARGS"] = f"-rabbitmq_management listener {listener}"
     with (folder / "output.log").open("wb") as log:
         process = subprocess.Popen(
             [SERVER], env=environ, stdout=log, stderr=log, start_new_session=True
