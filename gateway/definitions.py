@@ -64,7 +64,8 @@ def digest(data: bytes) -> str:
 
 
 async def present_of(manager: Manager) -> Present:
-    return await present_in(manager.auth.accounts.roll, manager.vhosts.values())
+    settings = await manager.imports.settings()
+    return await present_in(manager.auth.accounts.roll, manager.vhosts.values(), settings)
 
 
 async def plan_import(manager: Manager, data: bytes, vhost: str | None) -> Plan:
@@ -146,4 +147,4 @@ async def export_file(manager: Manager, vhost: str | None) -> dict[str, Any]:
 def exported(present: Present, vhost: str | None) -> dict[str, Any]:
     if vhost is None:
         return export_all(present, RABBITMQ_VERSION, version("howdah"))
-    return export_vhost(present.vhosts[vhost], vhost, RABBITMQ_VERSION, version("howdah"))
+    return export_vhost(present, vhost, RABBITMQ_VERSION, version("howdah"))

@@ -1,5 +1,5 @@
-"""`howdah definitions`: users, permissions, exchanges, queues and bindings as one file, in the form
-of RabbitMQ's.
+"""`howdah definitions`: users, permissions, policies, exchanges, queues and bindings as one file,
+in RabbitMQ's form.
 
 Works on the database. Where a gateway runs, it makes the exchanges, queues and bindings itself;
 where none runs, the command takes the database for the moment as a gateway without listeners.
@@ -46,9 +46,9 @@ TAKES: Final = (
     "SCRAM is not possible for that user."
 )
 ORDER: Final = (
-    "Users, virtual hosts and permissions are written in one transaction, all or none. Then "
-    "exchanges, queues and bindings are made one after the other, and what fails is named. Nothing "
-    "is deleted. Importing the same file again makes what is missing."
+    "Users, virtual hosts, permissions, policies and parameters are written in one transaction, "
+    "all or none. Then exchanges, queues and bindings are made one after the other, and what fails "
+    "is named. Nothing is deleted. Importing the same file again makes what is missing."
 )
 
 

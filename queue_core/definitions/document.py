@@ -38,6 +38,8 @@ DESCRIPTIONS: Final = frozenset(
         "limits",
     )
 )
+OF_THE_VHOST_ITSELF: Final = ("default_queue_type", "limits")
+UNDEFINED: Final = "undefined"  # how RabbitMQ writes a default queue type that nobody chose
 # Keys of items that say how something is doing, or who made it.
 PASSING: Final = frozenset(("user_who_performed_action", "cluster_state", "policy", "messages"))
 
@@ -87,6 +89,12 @@ def read_object(found: object, vhost: str | None = None) -> Document:
         for key in Section
         if key not in sections and found.get(key)
     ]
+    if vhost is not None:
+        notes += [
+            f"'{key}' of the virtual host is not taken from its file; see `howdah vhost`"
+            for key in OF_THE_VHOST_ITSELF
+            if found.get(key) not in (None, "", [], {}, UNDEFINED)
+        ]
     reader = _Reader(vhost, notes)
     items = {each: reader.items(each, found.get(each.value, [])) for each in sections}
     return Document({each: of for each, of in items.items() if of}, tuple(notes))

@@ -16,9 +16,11 @@ from queue_core.access.accounts import User
 from queue_core.access.rabbitmq_passwords import SHA256, in_rabbitmqs_words, is_from_rabbitmq
 from queue_core.definitions.items import BindingItem
 from queue_core.definitions.plan import Step
-from queue_core.definitions.present import Present, PresentVhost
+from queue_core.definitions.present import KeptSettings, Present, PresentVhost, VhostFacts
 from queue_core.definitions.rights_plan import ARGON2ID
+from queue_core.definitions.settings_plan import LIMITS_COMPONENT, OPERATOR_COMPONENT
 from queue_core.message.json_arguments import stored
+from queue_core.policies.policy import Policy
 from queue_core.queues.reserved_names import is_own
 from queue_core.queues.spec import QueueKind, QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
@@ -29,15 +31,15 @@ BUILT_IN_PREFIX: Final = "amq."
 
 def export_all(present: Present, rabbitmq_version: str, version: str) -> dict[str, Any]:
     """Writes the file of everything. The first version is that of RabbitMQ whose form it has."""
-    roll = present.roll
+    roll, settings = present.roll, present.settings
     vhosts = sorted(present.vhosts.items())
     return {
         "rabbit_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
         "product_name": PRODUCT,
         "product_version": version,
-        "users": [_user(user) for _, user in sorted(roll.users.items())],
-        "vhosts": [{"name": name} for name, _ in vhosts],
+        "users": [_user(user, settings) for _, user in sorted(roll.users.items())],
+        "vhosts": [_vhost(name, settings.vhosts.get(name, VhostFacts())) for name, _ in vhosts],
         "permissions": [
             {
                 "user": user,
@@ -52,9 +54,12 @@ def export_all(present: Present, rabbitmq_version: str, version: str) -> dict[st
             {"user": user, "vhost": vhost, "exchange": exchange, "write": p.write, "read": p.read}
             for (user, vhost, exchange), p in sorted(roll.topic_permissions.items())
         ],
-        "global_parameters": [],
-        "parameters": [],
-        "policies": [],
+        "global_parameters": [
+            {"name": name, "value": value}
+            for name, value in sorted(settings.global_parameters.items())
+        ],
+        "parameters": [each for name, _ in vhosts for each in _parameters(settings, name)],
+        "policies": [each for name, _ in vhosts for each in _policies(settings, name)],
         "queues": [{**each, "vhost": name} for name, of in vhosts for each in _queues(of)],
         "exchanges": [{**each, "vhost": name} for name, of in vhosts for each in _exchanges(of)],
         "bindings": [{**each, "vhost": name} for name, of in vhosts for each in _bindings(of)],
@@ -62,20 +67,21 @@ def export_all(present: Present, rabbitmq_version: str, version: str) -> dict[st
 
 
 def export_vhost(
-    present: PresentVhost, name: str, rabbitmq_version: str, version: str
+    present: Present, name: str, rabbitmq_version: str, version: str
 ) -> dict[str, Any]:
     """Writes the file of one virtual host, whose items do not name it: it may be imported into
     another."""
+    found, settings = present.vhosts[name], present.settings
     return {
         "rabbit_version": rabbitmq_version,
         "product_name": PRODUCT,
         "product_version": version,
         "original_vhost_name": name,
-        "parameters": [],
-        "policies": [],
-        "queues": list(_queues(present)),
-        "exchanges": list(_exchanges(present)),
-        "bindings": list(_bindings(present)),
+        "parameters": [_without_vhost(each) for each in _parameters(settings, name)],
+        "policies": [_without_vhost(each) for each in _policies(settings, name)],
+        "queues": list(_queues(found)),
+        "exchanges": list(_exchanges(found)),
+        "bindings": list(_bindings(found)),
     }
 
 
@@ -109,7 +115,76 @@ def _exchange(spec: ExchangeSpec) -> dict[str, Any]:
     }
 
 
-def _user(user: User) -> dict[str, Any]:
+def _without_vhost(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key != "vhost"}
+
+
+def _vhost(name: str, facts: VhostFacts) -> dict[str, Any]:
+    """Writes a virtual host; limits are among the parameters, as RabbitMQ has them."""
+    metadata = {"description": facts.description, "tags": list(facts.tags), **facts.metadata}
+    kind = facts.default_queue_type
+    default = {} if kind is None else {"default_queue_type": kind}
+    return {
+        "name": name,
+        "description": facts.description,
+        "tags": list(facts.tags),
+        **default,
+        "metadata": {**metadata, **default},
+    }
+
+
+def _parameters(settings: KeptSettings, vhost: str) -> Iterator[dict[str, Any]]:
+    """Yields the parameters of a virtual host, operator policies and limits among them."""
+    for (place, component, name), value in sorted(settings.parameters.items(), key=_key):
+        if place == vhost:
+            yield {"vhost": vhost, "component": component, "name": name, "value": value}
+    for policy in _policies_of(settings, vhost, is_operator=True):
+        value = {key: each for key, each in _policy(policy).items() if key != "name"}
+        yield {
+            "vhost": vhost,
+            "component": OPERATOR_COMPONENT,
+            "name": policy.name,
+            "value": value,
+        }
+    limits = settings.vhosts.get(vhost, VhostFacts()).limits
+    if limits:
+        yield {
+            "vhost": vhost,
+            "component": LIMITS_COMPONENT,
+            "name": "limits",
+            "value": dict(limits),
+        }
+
+
+def _key(item: tuple[tuple[str, str, str], Any]) -> tuple[str, str, str]:
+    return item[0]
+
+
+def _policies(settings: KeptSettings, vhost: str) -> Iterator[dict[str, Any]]:
+    for policy in _policies_of(settings, vhost, is_operator=False):
+        yield {"vhost": vhost, **_policy(policy)}
+
+
+def _policies_of(settings: KeptSettings, vhost: str, *, is_operator: bool) -> list[Policy]:
+    found = [
+        policy
+        for (place, _, operator), policy in settings.policies.items()
+        if place == vhost and operator is is_operator
+    ]
+    return sorted(found, key=lambda policy: policy.name)
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to.value,
+        "definition": dict(policy.definition),
+        "priority": policy.priority,
+    }
+
+
+def _user(user: User, settings: KeptSettings) -> dict[str, Any]:
     kept = user.password_hash
     if kept is None:
         password_hash, algorithm = "", SHA256
@@ -123,7 +198,7 @@ def _user(user: User) -> dict[str, Any]:
         "password_hash": password_hash,
         "hashing_algorithm": algorithm,
         "tags": sorted(user.tags),
-        "limits": {},
+        "limits": dict(settings.user_limits.get(user.name, {})),
         **verifier,
     }
 

@@ -14,8 +14,10 @@ from enum import StrEnum
 from typing import Final
 
 from queue_core.access.accounts import Permission, TopicPermission, User
-from queue_core.definitions.items import BindingItem, Item, Section, VhostItem
+from queue_core.definitions.items import BindingItem, Section
+from queue_core.definitions.present import VhostFacts
 from queue_core.errors import InvalidArgument
+from queue_core.policies.policy import Policy
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
@@ -33,15 +35,41 @@ class Action(StrEnum):
 MADE: Final = frozenset((Action.CREATE, Action.CHANGE))
 LEFT_OUT: Final = frozenset((Action.CONFLICT, Action.UNSUPPORTED))
 
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user as it will be, with its limits."""
+
+    user: User
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value of a parameter."""
+
+    value: object
+    component: str = ""  # empty: of a global parameter
+
+
+@dataclass(frozen=True, slots=True)
+class VhostLimits:
+    """The limits of a virtual host, in place of those that it had."""
+
+    limits: Mapping[str, int]
+
+
 Wanted = (
-    User
-    | VhostItem
+    Account
+    | VhostFacts
+    | VhostLimits
     | Permission
     | TopicPermission
+    | Policy
+    | Value
     | ExchangeSpec
     | QueueSpec
     | BindingItem
-    | Item
     | None
 )
 

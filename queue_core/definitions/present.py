@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from queue_core.access.accounts import Roll
 from queue_core.message.value_identity import identity_of, text_of
+from queue_core.policies.policy import Policy
 from queue_core.queues.reserved_names import is_own
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import ExchangeRef
@@ -47,17 +48,45 @@ class PresentVhost:
 
 
 @dataclass(frozen=True, slots=True)
+class VhostFacts:
+    """What is said of a virtual host, and its limits."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSettings:
+    """What only the tables have in full: facts of virtual hosts, limits of users, policies and
+    parameters."""
+
+    vhosts: Mapping[str, VhostFacts] = field(default_factory=dict)
+    user_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    policies: Mapping[tuple[str, str, bool], Policy] = field(default_factory=dict)
+    parameters: Mapping[tuple[str, str, str], Any] = field(default_factory=dict)
+    global_parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
-    """All definitions as of one moment."""
+    """All definitions as of one moment. Policies have the key virtual host, name, and whether it is
+    an operator's; parameters virtual host, component and name."""
 
     roll: Roll
     vhosts: Mapping[str, PresentVhost]
+    settings: KeptSettings = field(default_factory=KeptSettings)
 
 
-async def present_in(roll: Roll, vhosts: Iterable[Vhost]) -> Present:
+async def present_in(
+    roll: Roll, vhosts: Iterable[Vhost], settings: KeptSettings | None = None
+) -> Present:
     """Reads the definitions from a running gateway's memory, those that are not durable among
     them. Others get their turn in between."""
-    return Present(roll, {vhost.name: await _present_vhost(vhost) for vhost in list(vhosts)})
+    found = {vhost.name: await _present_vhost(vhost) for vhost in list(vhosts)}
+    return Present(roll, found, settings or KeptSettings())
 
 
 async def _present_vhost(vhost: Vhost) -> PresentVhost:

@@ -28,14 +28,16 @@ from queue_core.definitions.items import (
     table,
     words,
 )
-from queue_core.definitions.plan import Action, Step, without_repetitions
+from queue_core.definitions.plan import Account, Action, Step, without_repetitions
 from queue_core.definitions.present import Present
+from queue_core.definitions.settings_plan import VhostPlanner, read_limits
 from queue_core.errors import InvalidArgument
 from queue_core.queues.spec import is_storable
 
 ARGON2ID: Final = "howdah_argon2id"  # the algorithm's name in our own files
 ARGON2_PREFIX: Final = "$argon2id$"
-LONGEST_NAME: Final = 255  # bytes, of users and virtual hosts
+LONGEST_NAME: Final = 255  # bytes
+USER_LIMITS: Final = ("max-connections", "max-channels")
 WEAK_HASH: Final = "its hash is MD5, which is weak; its first login replaces it"
 DEFAULT_GUEST: Final = (
     "its password is 'guest', by which anybody could log in from the network, whereas RabbitMQ "
@@ -44,7 +46,7 @@ DEFAULT_GUEST: Final = (
 
 
 class RightsPlanner:
-    """Judges the users, virtual hosts and permissions of a document; who is not taken has no
+    """Judges the users, virtual hosts and permissions of a document. Who is not taken has no
     permissions either."""
 
     def __init__(self, document: Document, present: Present) -> None:
@@ -52,13 +54,14 @@ class RightsPlanner:
         self._present = present
         self._users: set[str] = set(present.roll.users)  # that are there when all is done
         self.vhosts: set[str] = set(present.vhosts)
+        self._vhosts = VhostPlanner(present)
 
     def steps(self) -> Iterator[Step]:
         for step in without_repetitions(map(self._user, self._document.of(UserItem))):
             if step.is_made:
                 self._users.add(step.name)
             yield step
-        for step in without_repetitions(map(self._vhost, self._document.of(VhostItem))):
+        for step in without_repetitions(map(self._vhosts.step, self._document.of(VhostItem))):
             if step.is_made:
                 self.vhosts.add(step.name)
             yield step
@@ -67,29 +70,24 @@ class RightsPlanner:
         topics = self._document.of(TopicPermissionItem)
         yield from without_repetitions(map(self._topic_permission, topics))
 
-    # --- users and virtual hosts
+    # --- users
 
     def _user(self, item: UserItem) -> Step:
         before = self._present.roll.users.get(item.name)
-        notes = tuple(f"limit '{name}' has no effect here" for name in table(item.limits))
         try:
             _require_user_name(item.name)
-            wanted = _wanted_user(item, before)
+            user = _wanted_user(item, before)
         except InvalidArgument as error:
             return Step(Section.USERS, item.name, None, Action.UNSUPPORTED, str(error))
-        differs = [] if before is None else _differences(before, wanted)
+        limits, notes = read_limits(table(item.limits), USER_LIMITS)
+        differs = [] if before is None else _differences(before, user)
+        if limits != self._present.settings.user_limits.get(item.name, {}):
+            differs.append("limits")
         action = Action.CREATE if before is None else Action.CHANGE if differs else Action.SAME
-        reason = WEAK_HASH if _is_weak(wanted) else f"other {' and '.join(differs)}" * bool(differs)
+        reason = f"other {' and '.join(differs)}" if action is Action.CHANGE else ""
+        reason = WEAK_HASH if _is_weak(user) else reason
+        wanted = Account(user, limits)
         return Step(Section.USERS, item.name, None, action, reason, notes, wanted)
-
-    def _vhost(self, item: VhostItem) -> Step:
-        name = item.name
-        if not name or not is_storable(name) or len(name.encode()) > LONGEST_NAME:
-            reason = f"a name is text of 1 to {LONGEST_NAME} bytes without NUL"
-            return Step(Section.VHOSTS, name, None, Action.UNSUPPORTED, reason)
-        notes = ["tracing has no effect here"] if item.tracing else []
-        action = Action.SAME if name in self._present.vhosts else Action.CREATE
-        return Step(Section.VHOSTS, name, None, action, "", tuple(notes), item)
 
     # --- permissions
 

@@ -71,7 +71,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any]]] = [
     ("direct", "", {}),
     ("topic", "a.b.c", {}),
     ("topic", "a.b.z", {}),
-    ("topic", "nowhere", {}),
+    *[("topic", "nowhere", {})] * 5,  # more than the policy allows
     ("fanout", "", {}),
     ("headers", "", {"a": 1}),
     ("headers", "", {"a": 1, "b": "x"}),
@@ -137,6 +137,12 @@ def fill(rabbit: Rabbit) -> None:
         topics = {"exchange": "amq.topic", "write": "^plant", "read": ".*"}
         rabbit.call("PUT", f"/topic-permissions/{quoted}/{name}", topics)
     rabbit.call("PUT", "/users/certificate", {"password_hash": "", "tags": ""})
+    rabbit.call("PUT", "/user-limits/md5/max-channels", {"value": 100})
+    rabbit.call("PUT", f"/vhost-limits/{quoted}/max-queues", {"value": 50})
+    policy = {"pattern": "^unrouted$", "definition": {"max-length": 3}, "apply-to": "queues"}
+    rabbit.call("PUT", f"/policies/{quoted}/short", {**policy, "priority": 7})
+    rabbit.call("PUT", f"/operator-policies/{quoted}/shorter", {**policy, "priority": 1})
+    rabbit.call("PUT", "/global-parameters/of-a-tool", {"value": {"a": [1, None]}})
     channel = channel_of(rabbit.amqp, ("guest", "guest"), VHOST)
     for name, (kind, arguments) in EXCHANGES.items():
         channel.exchange_declare(
@@ -172,7 +178,6 @@ def moved(
             f"permission of user 'guest' in '{VHOST}'",
             f"exchange 'passing' in '{VHOST}'",
             f"queue 'passing' in '{VHOST}'",
-            "global parameter 'internal_cluster_id'",
         }
         yield gateway, definitions
 
@@ -185,6 +190,9 @@ def comparable(definitions: dict[str, Any]) -> dict[str, Any]:
         "vhosts",
         "permissions",
         "topic_permissions",
+        "policies",
+        "parameters",
+        "global_parameters",
         "exchanges",
         "queues",
         "bindings",

@@ -19,7 +19,7 @@ import pytest
 from queue_core.access.accounts import Permission, User
 from queue_core.access.password_renewal import RenewedHash
 from queue_core.definitions.items import Section
-from queue_core.definitions.plan import Action, Step
+from queue_core.definitions.plan import Account, Action, Step
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.policies.policy import Policy
@@ -160,7 +160,8 @@ EXCHANGE: Final = ExchangeSpec("new", ExchangeKind.FANOUT)
 SPEC: Final = QueueSpec.parse("new", {})
 POLICY: Final = Policy("new", "^q", {"max-length": 5})
 IMPORT: Final = ImportRecord("command", None, "0", 0, 0, [])
-RIGHTS: Final = [Step(Section.USERS, "bob", None, Action.CREATE, wanted=User("bob", None))]
+BOB: Final = Account(User("bob", None), {})
+RIGHTS: Final = [Step(Section.USERS, "bob", None, Action.CREATE, wanted=BOB)]
 
 # By the function that opens the transaction. Each changes something where nothing is in its way.
 STATEMENTS: Final[dict[str, Statement]] = {

@@ -3,16 +3,17 @@ hashes are never in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from queue_core.access.accounts import Permission, TopicPermission, User
+from queue_core.access.accounts import Permission, TopicPermission
 from queue_core.definitions.document_export import topology_of
-from queue_core.definitions.items import BindingItem, Section, arguments_of
-from queue_core.definitions.plan import Step
+from queue_core.definitions.items import BindingItem, arguments_of
+from queue_core.definitions.plan import Account, Step, Value, VhostLimits
+from queue_core.definitions.present import VhostFacts
 from queue_core.message.json_arguments import stored
+from queue_core.policies.policy import Policy
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
@@ -25,10 +26,8 @@ def statement(step: Step) -> str:
         return ""
     vhost = _text(step.vhost or "")
     match step.wanted:
-        case User(tags=tags):
-            array = f"ARRAY[{', '.join(map(_text, sorted(tags)))}]::text[]"
-            columns = f"{_text(step.name)}, {_text(HIDDEN_HASH)}, {array}"
-            return _insert('"user"', "name, password_hash, tags", columns, "name")
+        case Account():
+            return _user(step.wanted)
         case Permission(configure, write, read):
             columns = ", ".join((_text(step.name), vhost, *map(_text, (configure, write, read))))
             names = "user_name, vhost, configure, write, read"
@@ -38,18 +37,57 @@ def statement(step: Step) -> str:
             names = "user_name, vhost, exchange, write, read"
             keys = "user_name, vhost, exchange"
             return _insert("topic_permission", names, ", ".join(map(_text, given)), keys)
-        case QueueSpec(name, arguments=arguments):
-            given_arguments = _json(stored(arguments))
-            return f"SELECT howdah.declare_queue({_text(name)}, {given_arguments}, {vhost});"
-        case ExchangeSpec() | BindingItem():
+        case VhostFacts() | VhostLimits() | Policy() | Value():
+            return _setting(step, vhost)
+        case _:
             return _topology(step, vhost)
-    if step.section is Section.VHOSTS:
-        return f"INSERT INTO howdah.vhost (name) VALUES ({_text(step.name)});"
+
+
+def _user(account: Account) -> str:
+    user = account.user
+    array = f"ARRAY[{', '.join(map(_text, sorted(user.tags)))}]::text[]"
+    columns = f"{_text(user.name)}, {_text(HIDDEN_HASH)}, {array}"
+    limits = [
+        f" SELECT howdah.set_user_limit({_text(user.name)}, {_text(limit)}, {value});"
+        for limit, value in account.limits.items()
+    ]
+    made = _insert('"user"', "name, password_hash, tags", columns, "name")
+    return made + "".join(limits)
+
+
+def _setting(step: Step, vhost: str) -> str:
+    name = _text(step.name)
+    match step.wanted:
+        case VhostFacts() as facts:
+            made = f"INSERT INTO howdah.vhost (name) VALUES ({name}) ON CONFLICT DO NOTHING;"
+            tags = f"ARRAY[{', '.join(map(_text, facts.tags))}]::text[]"
+            kind = "NULL" if facts.default_queue_type is None else _text(facts.default_queue_type)
+            said = f"{name}, {_text(facts.description)}, {tags}, {kind}, {_json(facts.metadata)}"
+            described = f" SELECT howdah.describe_vhost({said});"
+            return made + ("" if facts == VhostFacts() else described)
+        case VhostLimits(limits):
+            return " ".join(
+                f"SELECT howdah.set_vhost_limit({_text(limit)}, {value}, {vhost});"
+                for limit, value in limits.items()
+            )
+        case Policy() as policy:
+            what = f"{_text(policy.name)}, {_text(policy.pattern)}, {_json(policy.definition)}"
+            how = f"{_text(policy.apply_to.value)}, {policy.priority}, {vhost}"
+            return f"SELECT howdah.set_policy({what}, {how}, {str(policy.is_operator).lower()});"
+        case Value(value, component) if component:
+            bare = _text(step.name.removeprefix(f"{component}/"))
+            given = f"{_text(component)}, {bare}, {_json(value)}, {vhost}"
+            return f"SELECT howdah.set_parameter({given});"
+        case Value(value):
+            return f"SELECT howdah.set_global_parameter({name}, {_json(value)});"
     raise AssertionError(step)
 
 
 def _topology(step: Step, vhost: str) -> str:
     match step.wanted:
+        case QueueSpec(name, arguments=arguments):
+            given_arguments = _json(stored(arguments))
+            return f"SELECT howdah.declare_queue({_text(name)}, {given_arguments}, {vhost});"
         case BindingItem(destination_type="queue") as item:
             key, source = _text(item.routing_key), _text(item.source)
             ends = f"{_text(item.destination)}, {key}, {source}"
@@ -79,5 +117,5 @@ def _text(value: str) -> str:
     return f"""E'{quoted.replace(chr(92), chr(92) * 2)}'""" if "\\" in quoted else f"'{quoted}'"
 
 
-def _json(value: Mapping[str, object]) -> str:
+def _json(value: object) -> str:
     return _text(msgspec.json.encode(value).decode())

@@ -28,7 +28,7 @@ def test_an_import_names_what_it_leaves_out_and_the_rest_works(
     arrives(own_gateway, prefix)
     exported = only(ask(own_gateway, "GET", "/api/definitions").value, prefix)
     wanted = only(file_of(prefix), prefix)
-    for section in ("vhosts", "permissions", "bindings"):
+    for section in ("permissions", "bindings"):
         assert exported[section] == wanted[section], section
     assert [each["name"] for each in exported["queues"]] == [f"{prefix}-q"]
 

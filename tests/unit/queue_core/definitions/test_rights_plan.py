@@ -9,7 +9,7 @@ import pytest
 from queue_core.access.accounts import Permission, User
 from queue_core.access.passwords import is_hash_of
 from queue_core.access.rabbitmq_passwords import ALGORITHMS, MD5, SHA256, rabbitmq_hash
-from queue_core.definitions.plan import Action
+from queue_core.definitions.plan import Account, Action, Step
 from queue_core.errors import InvalidArgument
 from tests.unit.queue_core.definitions.worlds import actions, done, exported, only_step, plan_of
 
@@ -25,34 +25,37 @@ def hashed(password: bytes = b"open sesame", algorithm: str = SHA256) -> dict[st
     }
 
 
+def user_in(step: Step) -> User:
+    assert isinstance(step.wanted, Account)
+    return step.wanted.user
+
+
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_a_user_of_rabbitmq_is_taken_with_its_hash(algorithm: str) -> None:
     step = only_step({"users": [user(**hashed(algorithm=algorithm))]})
     assert step.action is Action.CREATE
-    assert isinstance(step.wanted, User)
-    assert step.wanted.password_hash is not None
-    assert is_hash_of(step.wanted.password_hash, b"open sesame")
-    assert step.wanted.tags == {"management"}
+    wanted = user_in(step)
+    assert wanted.password_hash is not None
+    assert is_hash_of(wanted.password_hash, b"open sesame")
+    assert wanted.tags == {"management"}
     assert ("weak" in step.reason) is (algorithm == MD5)
 
 
 def test_a_user_without_an_algorithm_has_md5() -> None:
     found = {"name": "ada", "password_hash": rabbitmq_hash(b"old", MD5), "tags": ""}
     step = only_step({"users": [found]})
-    assert isinstance(step.wanted, User)
-    assert is_hash_of(step.wanted.password_hash or "", b"old")
+    assert is_hash_of(user_in(step).password_hash or "", b"old")
 
 
 def test_an_empty_hash_is_a_user_who_does_not_log_in_by_password() -> None:
     step = only_step({"users": [user(password_hash="", hashing_algorithm=SHA256)]})
-    assert step.wanted == User("ada", None, frozenset(("management",)))
+    assert user_in(step) == User("ada", None, frozenset(("management",)))
 
 
 def test_a_password_that_is_written_out_is_hashed_once_and_then_the_same() -> None:
     found = {"users": [user(password="open sesame")]}
     plan = plan_of(found)
-    (wanted,) = (step.wanted for step in plan.steps)
-    assert isinstance(wanted, User)
+    wanted = user_in(plan.steps[0])
     assert (wanted.password_hash or "").startswith("$argon2id$")
     assert wanted.verifier is not None
     assert actions(plan_of(found, done(plan)).steps) == {"same"}

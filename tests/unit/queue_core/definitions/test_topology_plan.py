@@ -153,7 +153,7 @@ def test_passing_things_are_not_exported_and_their_bindings_neither() -> None:
             for name in ("q", "live")
         ),
     )
-    found = export_vhost(vhost, "/", "4.1.0", "0.1.0")
+    found = export_vhost(Present(Roll(), {"/": vhost}), "/", "4.1.0", "0.1.0")
     assert [each["name"] for each in found["queues"]] == ["q"]
     assert [each["name"] for each in found["exchanges"]] == ["x"]
     assert [(each["source"], each["destination"]) for each in found["bindings"]] == [("x", "q")]

@@ -6,13 +6,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from queue_core.access.accounts import Permission, Roll, TopicPermission, User
+from queue_core.access.accounts import Permission, Roll, TopicPermission
 from queue_core.definitions.document import read_object
 from queue_core.definitions.document_export import export_all
-from queue_core.definitions.items import BindingItem, Section, arguments_of
-from queue_core.definitions.plan import Plan, Step
+from queue_core.definitions.items import BindingItem, arguments_of
+from queue_core.definitions.plan import Account, Plan, Step, Value, VhostLimits
 from queue_core.definitions.planning import make_plan
-from queue_core.definitions.present import Present, PresentBinding, PresentVhost
+from queue_core.definitions.present import (
+    KeptSettings,
+    Present,
+    PresentBinding,
+    PresentVhost,
+    VhostFacts,
+)
+from queue_core.policies.policy import Policy
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
@@ -30,24 +37,38 @@ def only_step(found: dict[str, Any], present: Present = EMPTY) -> Step:
 
 def done(plan: Plan, present: Present = EMPTY) -> Present:
     """What is present when a plan is done."""
-    roll = present.roll
+    roll, kept = present.roll, present.settings
     users, permissions = dict(roll.users), dict(roll.permissions)
-    topics = dict(roll.topic_permissions)
+    topics, limits = dict(roll.topic_permissions), dict(kept.user_limits)
     vhosts = {name: copied(of) for name, of in present.vhosts.items()}
+    facts, policies = dict(kept.vhosts), dict(kept.policies)
+    parameters, global_parameters = dict(kept.parameters), dict(kept.global_parameters)
     for step in plan.changes:
+        vhost = step.vhost or ""
         match step.wanted:
-            case User():
-                users[step.name] = step.wanted
+            case Account(user, own_limits):
+                users[step.name] = user
+                limits[step.name] = own_limits
+            case VhostFacts():
+                facts[step.name] = step.wanted
+                vhosts.setdefault(step.name, PresentVhost())
+            case VhostLimits(own_limits):
+                facts[vhost] = replace(facts.get(vhost, VhostFacts()), limits=own_limits)
             case Permission():
-                permissions[step.name, step.vhost or ""] = step.wanted
+                permissions[step.name, vhost] = step.wanted
             case TopicPermission():
-                topics[step.name, step.vhost or "", step.exchange] = step.wanted
-            case _ if step.section is Section.VHOSTS:
-                vhosts[step.name] = PresentVhost()
+                topics[step.name, vhost, step.exchange] = step.wanted
+            case Policy() as policy:
+                policies[vhost, policy.name, policy.is_operator] = policy
+            case Value(value, component) if component:
+                parameters[vhost, component, step.name.removeprefix(f"{component}/")] = value
+            case Value(value):
+                global_parameters[step.name] = value
             case _:
-                add(vhosts[step.vhost or ""], step)
+                add(vhosts[vhost], step)
     changed = replace(roll, users=users, permissions=permissions, topic_permissions=topics)
-    return Present(changed, vhosts)
+    settings = KeptSettings(facts, limits, policies, parameters, global_parameters)
+    return Present(changed, vhosts, settings)
 
 
 def copied(vhost: PresentVhost) -> PresentVhost:
