@@ -29,6 +29,7 @@ class Counters:
     returned: int = 0  # released or failed: back to their place
     failed_writes: int = 0  # units that the database refused
     failed_generations: int = 0  # times that the journal could not start again, and grew on
+    losses_noted: int = 0  # in howdah.loss, by gateways before as well: what the database has lost
     commits: int = 0
     committed_messages: int = 0
     read_back: int = 0  # messages that did not fit into memory, and were read again

@@ -46,6 +46,7 @@ COUNTERS: Final = {
     "returned": "Deliveries given back to their queue.",
     "failed_writes": "Units of work that the database refused.",
     "failed_generations": "Times that the journal could not start again, and grew on.",
+    "losses_noted": "Losses of the database that were noticed, also by gateways before.",
     "commits": "Transactions that the writer committed.",
     "committed_messages": "Messages in them.",
     "read_back": "Messages read from the database because memory had no room for them.",

@@ -22,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from queue_core.counters import Counters
 from queue_core.message.message import utc
 from queue_core.store.lost_commits.commit_check import CommitCheck
+from queue_core.store.lost_commits.losses import count_losses
 from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.operator.inspection_pool import InspectionPool
@@ -172,6 +173,7 @@ async def open_database(
         commit_check = CommitCheck(settings.record_folder, owner.fence, owner.past)
         held.callback(commit_check.abandon)
         await commit_check.examine(connection, found, defined.queues)
+        counters.losses_noted = await count_losses(connection)
         return Database(
             owner=owner,
             writer=writer,

@@ -105,6 +105,7 @@ async def test_nothing_confirmed_is_lost_when_the_node_that_serves_is_killed(
         assert (await nodes.kill()).name == "north"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seconds", [1, 3, 60])
 async def test_a_node_that_stands_still_for_a_while_hands_out_nothing_afterwards(
     tmp_path: Path, server: Server, database: str, history: History, seconds: int

@@ -79,6 +79,9 @@ def test_what_a_standby_that_was_behind_has_lost_is_named_and_not_counted(
     )
     assert lost == "log 6-10, orders 6-10"
     assert "4 messages of queue 'orders' in virtual host '/', offsets 6 to 9" in gateway.log()
+    count = fetch_value(there, "SELECT count(*) FROM howdah.loss")
+    assert gateway.metric("howdah_losses_noted_total") == count
+    assert "4 messages of queue 'orders'" in gateway.run("doctor").stdout
     client.publish(b"new")
     offsets = 'SELECT max("offset") FROM howdah.message m JOIN howdah.queue q ON q.id = m.queue_id'
     assert fetch_value(there, f"{offsets} WHERE q.name = 'log'") == 10  # no number twice

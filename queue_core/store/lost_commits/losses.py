@@ -155,6 +155,12 @@ async def note_losses(
         log.critical("these losses cannot be written down: %s", error)
 
 
+async def count_losses(connection: asyncpg.Connection) -> int:
+    """Counts what is in howdah.loss; a DBA may have deleted some."""
+    count: int = await connection.fetchval("SELECT count(*) FROM howdah.loss")
+    return count
+
+
 def summary(losses: Sequence[Loss]) -> str:
     shown = "; ".join(str(loss) for loss in losses[:NAMED_AT_MOST])
     more = len(losses) - NAMED_AT_MOST
