@@ -305,14 +305,16 @@ class Manager:
         for vhost_name, spec in definitions.exchanges:
             self.vhosts[vhost_name].router.declare_exchange(spec)
         memories: dict[str, list[StoredStateQueue]] = {}
-        for stored in definitions.queues:
-            vhost = self.vhosts[stored.vhost]
-            queue = await self._database.restore(vhost, stored)
-            # By kind, as queues of all kinds are made here: a memory belongs to its exchange alone.
-            if isinstance(queue, StoredStateQueue):
-                memories.setdefault(vhost.name, []).append(queue)
-            else:
-                vhost.restore_queue(queue)
+        async with self._database.restoring() as restore:
+            for stored in definitions.queues:
+                vhost = self.vhosts[stored.vhost]
+                queue = await restore(vhost, stored)
+                # By kind, as queues of all kinds are made here: a memory belongs to its exchange
+                # alone.
+                if isinstance(queue, StoredStateQueue):
+                    memories.setdefault(vhost.name, []).append(queue)
+                else:
+                    vhost.restore_queue(queue)
         for vhost in self.vhosts.values():
             await vhost.topology.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()

@@ -6,8 +6,8 @@ One connection writes, a few read, a small SQLAlchemy pool does the cold work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from queue_core.queues.classic import ClassicQueue
     from queue_core.queues.stream import StreamQueue
     from queue_core.vhost import Vhost
+
+    RestoreQueue = Callable[[Vhost, StoredQueue], Awaitable[ClassicQueue | StreamQueue]]
 
 # Another server, another start of it, or another database under the same name.
 INSTANCE: Final = """
@@ -108,12 +110,20 @@ class Database:
     clock: Callable[[], float]
     held: AsyncExitStack  # connections that a start in vain has to let go
 
-    async def restore(self, vhost: Vhost, stored: StoredQueue) -> ClassicQueue | StreamQueue:
-        """Restores a durable queue as the last gateway left it."""
+    @asynccontextmanager
+    async def restoring(self) -> AsyncIterator[RestoreQueue]:
+        """Yields what restores a durable queue as the last gateway left it. All queues share one
+        session: to give it back to the pool takes a round trip, and a start with a thousand queues
+        waited for a thousand of them."""
         async with self.pool.acquire() as connection:
-            queue = await self.queues.restore(vhost, stored.spec, stored.id, self.found, connection)
-        queue.created_by = stored.created_by
-        return queue
+
+            async def restore(vhost: Vhost, stored: StoredQueue) -> ClassicQueue | StreamQueue:
+                spec, queues = stored.spec, self.queues
+                queue = await queues.restore(vhost, spec, stored.id, self.found, connection)
+                queue.created_by = stored.created_by
+                return queue
+
+            yield restore
 
     async def watch_expiry(self) -> None:
         """Has what stands at the heads of queues expire in time; for when all are restored."""
