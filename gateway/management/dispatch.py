@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.management.answers import Reply, error_response, respond
-from gateway.management.api_errors import ApiError, from_core
+from gateway.management.api_errors import UNAVAILABLE, ApiError, from_core
 from gateway.management.call import Call
 from gateway.management.http_login import caller_of, peer_of
 from gateway.management.lists import Listing, chosen, columns_of, send_list
@@ -97,14 +97,21 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         if error.status < 400:
             raise
         return error_response(_from_http(error))
-    except (ConnectionError, TimeoutError):
-        raise  # the client is gone
-    except Exception:
+    except TimeoutError:
+        return error_response(ApiError(503, UNAVAILABLE, "this took too long; try again"))
+    except Exception as error:
+        if isinstance(error, ConnectionError) and _is_gone(request):
+            raise
         resource = request.match_info.route.resource  # not the path: a name in it may be a secret
         path = "a request" if resource is None else resource.canonical
         logger.exception("a bug: %s %s failed", request.method, path)
         reason = "a bug of the gateway; its log has the trace"
         return error_response(ApiError(500, "internal_error", reason))
+
+
+def _is_gone(request: web.Request) -> bool:
+    """Tells whether the client has ended the connection."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def _from_http(error: web.HTTPException) -> ApiError:

@@ -271,6 +271,23 @@ async def _stream(
     await response.prepare(request)
     if request.method == "HEAD":
         return response
+    try:
+        await _write_rows(response, share, items, row, gzip)
+    except Exception:
+        if request.transport is not None:
+            request.transport.abort()  # half a list must not look like a whole one
+        raise
+    await response.write_eof()
+    return response
+
+
+async def _write_rows(
+    response: web.StreamResponse,
+    share: LoopShare,
+    items: Sequence[T],
+    row: Callable[[T], Any],
+    gzip: Gzip | None,
+) -> None:
     opening = b"["
     async for rows in share.slices(items, lambda item: encoded(row(item))):
         text = opening + b",".join(rows)
@@ -279,5 +296,3 @@ async def _stream(
         if part:
             await response.write(part)
     await response.write(b"]" if gzip is None else gzip.add(b"]") + gzip.end())
-    await response.write_eof()
-    return response

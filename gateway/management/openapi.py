@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.management.api_errors import ErrorBody
-from gateway.management.lists import Page
+from gateway.management.lists import ColumnsQuery, Page
 from gateway.management.roles import Role
 from gateway.management.routes import VHOST, Route
 
@@ -141,8 +141,9 @@ def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
     described: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if route.answer is not None and status not in WITHOUT_BODY:
         schema = schemas.of(route.answer)
+        if issubclass(route.query, ColumnsQuery):
+            schema = {"anyOf": [schema, {"type": "object", "description": "the chosen columns"}]}
         if route.is_list:
-            rows = {"type": "array", "items": {"type": "object"}}
-            schema = {"anyOf": [{"type": "array", "items": schema}, rows, schemas.of(Page)]}
+            schema = {"anyOf": [{"type": "array", "items": schema}, schemas.of(Page)]}
         described["content"] = {JSON: {"schema": schema}}
     return described

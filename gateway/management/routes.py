@@ -75,7 +75,7 @@ class Route:
     body: Any = None  # a type that msgspec decodes; None: the body is not read
     answer: Any = None  # a type that msgspec encodes; None: no content
     is_list: bool = False
-    statuses: tuple[int, ...] = ()  # of success; empty: those that are usual for the method
+    statuses: tuple[int, ...] = ()  # that carry the answer; empty: what is usual for the method
     most_body_bytes: int = MOST_BODY_BYTES
     is_never: bool = False  # answers 404 with a reason: RabbitMQ has it, and this gateway will not
     extra: Mapping[str, Any] = field(default_factory=dict)  # more for its place in the document

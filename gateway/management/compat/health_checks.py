@@ -164,7 +164,14 @@ CHECKS: Final[dict[str, tuple[Check, str]]] = {
 
 
 def _route(path: str, check: Check, summary: str) -> Route:
-    return Route(method="GET", path=path, handler=check, summary=summary, answer=CheckAnswer)
+    return Route(
+        method="GET",
+        path=path,
+        handler=check,
+        summary=summary,
+        answer=CheckAnswer,
+        statuses=(HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),
+    )
 
 
 ROUTES: Final = (
