@@ -86,6 +86,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def channel_count(self) -> int:
+        """Counts the channels or sessions of an open connection."""
+        ...
+
+    @property
     def partial_bytes(self) -> int:
         """Counts the bytes of messages that have come in part."""
         ...
@@ -298,6 +303,10 @@ class MachineConnection(ABC, asyncio.Protocol, Generic[MachineT]):
 
     def on_room(self) -> None:
         self._read_on(MEMORY)
+
+    @property
+    def channel_count(self) -> int:
+        return self._machine.channel_count
 
     def received_bytes(self) -> int:
         return self._machine.partial_bytes

@@ -81,6 +81,10 @@ class LimitExceeded(CoreError):
     """A configured limit on a number or size of things has been reached."""
 
 
+class QuotaReached(CoreError):
+    """An operator's limit on connections or channels of a user or a virtual host is reached."""
+
+
 class NotSupported(CoreError):
     """The resource cannot do that, by its kind."""
 

@@ -44,6 +44,7 @@ from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.operator.inspection import Inspection
 from queue_core.store.tables.definitions import Definitions, StoredBinding
 from queue_core.store.tables.definitions_import import DefinitionsImports
+from queue_core.store.tables.parameters import Parameters
 from queue_core.store.tables.policies import Policies
 from queue_core.store.tables.rights_changes import RightsListener
 from queue_core.store.tables.sessions import make_sessions
@@ -157,6 +158,7 @@ class Manager:
         self.stored_users = Users(database.engine)  # for changes; `auth` has them as last read
         self.imports = DefinitionsImports(database.engine)
         self.stored_policies = Policies(database.engine)
+        self.stored_parameters = Parameters(database.engine)
         self._policy_revision: object = None
         self._url = url
         self._loss = LossNotice()

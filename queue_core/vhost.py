@@ -17,6 +17,7 @@ from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
+from queue_core.access.occupancy import is_reached
 from queue_core.commit.unit import Publisher, Record, Unit
 from queue_core.delivery.consumer import NOBODY, Consumer, ConsumerSpec, Delivery, Entry, Origin
 from queue_core.delivery.cursor import settle
@@ -36,7 +37,7 @@ from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
 from queue_core.outcomes import ACCEPTED, Published, Verdict
 from queue_core.policies.application import PolicyApplication
-from queue_core.policies.vhost_settings import PLAIN_SETTINGS, is_reached
+from queue_core.policies.vhost_settings import PLAIN_SETTINGS
 from queue_core.queues.context import QueueContext
 from queue_core.queues.duplicate_publishes import forget_live, still_there
 from queue_core.queues.ephemeral import EphemeralQueue

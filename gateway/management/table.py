@@ -13,10 +13,13 @@ from gateway.management.compat import (
     definitions,
     exchanges,
     health_checks,
+    limits,
     messages,
     never,
     nodes,
+    parameters,
     permissions,
+    policies,
     queue_changes,
     queues,
     users,
@@ -58,6 +61,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *vhosts.ROUTES,
     *nodes.ROUTES,
     *health_checks.ROUTES,
+    *policies.ROUTES,
+    *limits.ROUTES,
+    *parameters.ROUTES,
     *OWN_API,
     *never.ROUTES,  # after all others of the same path
 )

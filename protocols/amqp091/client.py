@@ -48,7 +48,7 @@ from protocols.amqp091.wire.methods import (
 from protocols.carrier import Carrier
 from protocols.connection_report import Flow
 from queue_core.delivery.consumer import Delivery
-from queue_core.errors import AccessRefused, CoreError
+from queue_core.errors import AccessRefused, CoreError, QuotaReached
 from queue_core.outcomes import ACCEPTED, REJECTED, RELEASED, Verdict
 
 log = logging.getLogger(__name__)
@@ -228,6 +228,10 @@ class Client:
                 f"channel {number}: {self.terms.tuning.channel_max} is the negotiated channel_max",
             )
         decode_method(payload)
+        try:
+            self.terms.auth.require_channel(self.terms.identity)
+        except QuotaReached as error:
+            raise answer(error) from error
         self.channels[number] = Channel(number, self.terms)
         self.terms.counters.channels_opened += 1
         self._output.send(number, ChannelOpenOk())

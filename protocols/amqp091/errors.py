@@ -87,6 +87,7 @@ ANSWERS: Final[dict[type[core.CoreError], ReplyCode]] = {
     core.StoreUnavailable: ReplyCode.RESOURCE_ERROR,
     core.NameReserved: ReplyCode.ACCESS_REFUSED,
     core.LimitExceeded: ReplyCode.PRECONDITION_FAILED,
+    core.QuotaReached: ReplyCode.NOT_ALLOWED,
     core.NotSupported: ReplyCode.NOT_IMPLEMENTED,
     core.ConsumerStalled: ReplyCode.RESOURCE_ERROR,
     core.DeliveryFailed: ReplyCode.INTERNAL_ERROR,

@@ -180,6 +180,7 @@ class Handshake:
         vhost = await self._context.services.vhost(name)
         if not self._auth.may_enter(self.identity, name):
             raise AccessRefused(f"access to vhost '{name}' refused for user '{self.identity.name}'")
+        self._auth.require_connection(self.identity, name, vhost.settings.max_connections)
         return vhost
 
     def end(self) -> None:

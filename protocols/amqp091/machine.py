@@ -101,6 +101,11 @@ class Machine:
         return None if self.client is None else self.client.vhost
 
     @property
+    def channel_count(self) -> int:
+        """Counts the channels of an open connection."""
+        return 0 if self.client is None else len(self.client.channels)
+
+    @property
     def partial_bytes(self) -> int:
         """Counts the bytes of messages that have come in part."""
         return 0 if self.client is None else self.client.arrivals.size

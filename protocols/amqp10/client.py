@@ -48,7 +48,7 @@ from protocols.amqp10.reports import flow_of
 from protocols.carrier import GONE, Carrier
 from protocols.connection_report import Flow
 from queue_core.delivery.consumer import Delivery, Sink
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, QuotaReached
 from queue_core.outcomes import ACCEPTED
 
 log = logging.getLogger(__name__)
@@ -223,6 +223,14 @@ class Client:
     def _begin(self, session: Handle) -> None:
         """Begins a session. The engine lets a channel begin again and again: more sessions than
         there are channels give that away."""
+        try:
+            self.terms.auth.require_channel(self.terms.identity)
+        except QuotaReached as error:
+            said = answer(error)
+            pn.open_session(session)
+            pn.end_session(session, said.condition, said.text)
+            self.wake()
+            return
         self.sessions[session] = self._session_count = self._session_count + 1
         self.counters.sessions_opened += 1
         if len(self.sessions) > self._settings.channel_max + 1:
@@ -231,6 +239,8 @@ class Client:
             pn.open_session(session)
 
     async def _attach(self, handle: Handle) -> None:
+        if pn.session_of(handle) not in self.sessions:
+            return  # the session was refused, and its end is on its way to the client
         try:
             limit = self._settings.max_links
             ended = len(self._failed) + len(self._refused)

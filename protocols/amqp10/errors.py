@@ -60,6 +60,7 @@ CONDITIONS: Final[dict[type[core.CoreError], str]] = {
     core.StoreUnavailable: RESOURCE_LIMIT,
     core.NameReserved: NOT_ALLOWED,
     core.LimitExceeded: RESOURCE_LIMIT,
+    core.QuotaReached: RESOURCE_LIMIT,
     core.NotSupported: NOT_IMPLEMENTED,
     core.ConsumerStalled: RESOURCE_LIMIT,
     core.DeliveryFailed: INTERNAL_ERROR,

@@ -128,6 +128,11 @@ class Machine:
         return None if self.client is None else self.client.vhost
 
     @property
+    def channel_count(self) -> int:
+        """Counts the sessions of an open connection."""
+        return 0 if self.client is None else len(self.client.sessions)
+
+    @property
     def partial_bytes(self) -> int:
         """Counts the bytes of messages that have come in part."""
         return 0 if self.client is None else self.client.partial_bytes
@@ -316,6 +321,8 @@ class Machine:
                 raise AccessRefused(
                     f"user '{self._identity.name}' may not enter vhost '{name}'; grant it first"
                 )
+            limit = vhost.settings.max_connections
+            services.auth.require_connection(self._identity, name, limit)
         except CoreError as error:
             said = answer(error)
             self._log_failure(f"{said.condition}: {said.text}")

@@ -68,6 +68,7 @@ class SecurityLayer:
     client: Final = None  # there is none before the login
     vhost: Final = None
     partial_bytes: Final = 0  # no message comes before the login
+    channel_count: Final = 0  # nor does a session begin
 
     def __init__(self, context: Context, entrance: Entrance) -> None:
         self.is_unfinished = False  # there may be more to handle, without more input

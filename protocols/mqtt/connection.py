@@ -87,6 +87,11 @@ class Connection(asyncio.Protocol):
         return self._machine.command is not None
 
     @property
+    def channel_count(self) -> int:
+        """Counts no channels: MQTT has none."""
+        return 0
+
+    @property
     def is_let_in(self) -> bool:
         """Tells whether the client has shown who it is."""
         return self._machine.client is not None

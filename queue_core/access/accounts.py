@@ -30,6 +30,7 @@ from queue_core.access.auth import (
 from queue_core.access.login import Answer, Challenge, Proven
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.mechanisms import ANONYMOUS, EXTERNAL, PLAIN, SCRAM_SHA_256
+from queue_core.access.occupancy import NO_LIMITS, UserLimits
 from queue_core.access.password_renewal import HashWriter, PasswordRenewal
 from queue_core.access.passwords import PasswordChecker, nobodys_hash
 from queue_core.access.permission_patterns import matches, pattern_for
@@ -53,6 +54,7 @@ class User:
     password_hash: str | None = None  # None: no login by password
     tags: frozenset[str] = frozenset()
     verifier: Verifier | None = None  # None: no login by SCRAM
+    limits: UserLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +409,10 @@ class UserAuth(Auth):
             (ScramLogin(self.accounts),),
             (passwords,),
         )
+
+    def limits_of(self, identity: Identity) -> UserLimits:
+        user = self.accounts.roll.users.get(identity.name)
+        return NO_LIMITS if user is None else user.limits
 
     async def close(self) -> None:
         await self._renewal.close()

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar
 from queue_core.access.login import Answer, Challenger, Conversation, Login, Proven
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.mechanisms import ANONYMOUS, PLAIN, UNGUESSABLE, best_first
+from queue_core.access.occupancy import NO_LIMITS, Occupancy, Occupant, UserLimits
 from queue_core.errors import AccessRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ class Identity:
         return mine == (other.name, other.is_anonymous, other.is_built_in)
 
 
-NOBODY: Final = (Identity(""), "")  # in no virtual host
+NOBODY: Final = Identity("")
 
 
 class NotChecked(AccessRefused):
@@ -258,7 +259,7 @@ class Source(Protocol):
         ...
 
 
-class Guest(Protocol):
+class Guest(Occupant, Protocol):
     """A connection that was let in."""
 
     def expel(self, reason: str) -> None:
@@ -303,6 +304,7 @@ class Auth:
         self._answers: dict[Identity, dict[tuple[Action, Resource], bool]] = {}
         self._kept_answers = 0
         self._guests: dict[Guest, tuple[Identity, str]] = {}
+        self._occupancy = Occupancy()
         self._is_stale = False
         self.counters = AuthCounters()
         self.revision = 0  # answers given before it changed may not hold any more
@@ -442,14 +444,38 @@ class Auth:
                 return answer
         return False
 
+    def limits_of(self, identity: Identity) -> UserLimits:
+        """Finds the limits that operators have set for a user."""
+        return NO_LIMITS
+
+    def require_connection(self, identity: Identity, vhost: str, limit: int | None) -> None:
+        """Refuses a connection for which a limit of the user, or the virtual host's own `limit`,
+        leaves no room. Raises QuotaReached."""
+        limits = self.limits_of(identity)
+        self._occupancy.require_connection(identity.name, limits, vhost, limit)
+
+    def require_channel(self, identity: Identity) -> None:
+        """Refuses a channel or session for which the user's limit leaves no room. Raises
+        QuotaReached."""
+        self._occupancy.require_channel(identity.name, self.limits_of(identity))
+
     def let_in(self, guest: Guest, identity: Identity, vhost: str) -> None:
         """A connection in that virtual host: it is expelled when it may not enter any more."""
+        self._forget_guest(guest)
         self._guests[guest] = (identity, vhost)
+        self._occupancy.add(guest, identity.name, vhost)
+
+    def _forget_guest(self, guest: Guest) -> Identity:
+        if guest not in self._guests:
+            return NOBODY
+        identity, vhost = self._guests.pop(guest)
+        self._occupancy.remove(guest, identity.name, vhost)
+        return identity
 
     def let_go(self, guest: Guest) -> None:
         """Forgets a connection that has ended. Answers about an identity that was this client's
         alone go with it: fleets that come and go would fill the memory with them."""
-        identity, _ = self._guests.pop(guest, NOBODY)
+        identity = self._forget_guest(guest)
         if identity.client_id:
             self._kept_answers -= len(self._answers.pop(identity, ()))
 

@@ -37,6 +37,8 @@ async def engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
 class Guest:
     """A connection that was let in."""
 
+    channel_count = 0
+
     def __init__(self) -> None:
         self.expelled = asyncio.Event()
         self.reviewed = asyncio.Event()

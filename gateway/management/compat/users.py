@@ -78,7 +78,8 @@ def row(user: User) -> UserRow:
     """Describes a user to an administrator."""
     kept = user.password_hash or ""
     hashed, algorithm = in_rabbitmqs_words(kept) if is_from_rabbitmq(kept) else (kept, ARGON2ID)
-    return UserRow(user.name, hashed, algorithm if kept else SHA256, sorted(user.tags))
+    named = algorithm if kept else SHA256
+    return UserRow(user.name, hashed, named, sorted(user.tags), user.limits.set_ones)
 
 
 def user_in_path(call: Call[Any, Any]) -> User:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gateway.management.answers import NO_CONTENT, Reply, created_or_changed
 from gateway.management.call import Call
@@ -13,7 +13,8 @@ from gateway.management.lists import ColumnsQuery, Listing, ListQuery
 from gateway.management.loop_share import LoopShare
 from gateway.management.node import node_name
 from gateway.management.roles import Role
-from gateway.management.routes import NoQuery, Route
+from gateway.management.routes import Body, NoQuery, Route
+from queue_core.store.tables.vhosts import VhostDescription
 from queue_core.vhost import Vhost
 
 
@@ -45,6 +46,10 @@ async def described(share: LoopShare, vhost: Vhost) -> VhostRow:
         ready + delayed + unacknowledged,
         ready,
         unacknowledged,
+        vhost.settings.description,
+        list(vhost.settings.tags),
+        vhost.settings.default_queue_type or "classic",
+        dict(vhost.settings.metadata),
     )
 
 
@@ -62,8 +67,33 @@ async def show(call: Call[ColumnsQuery, None]) -> VhostRow:
     return await described(call.services.loop_share, call.vhost())
 
 
-async def put(call: Call[NoQuery, None]) -> Reply:
-    is_new = await call.manager.stored_vhosts.add(call.path["vhost"])
+class VhostBody(Body, frozen=True):
+    """What is said of a virtual host; what is left out stays as it is. `tracing` is taken and has
+    no effect: there is no firehose here."""
+
+    description: str | None = None
+    tags: Annotated[str | list[str] | None, Meta(description="a list, or names by commas")] = None
+    default_queue_type: (
+        Annotated[str, Meta(description="classic, quorum or stream; empty: stays")] | None
+    ) = None
+    metadata: dict[str, Any] | None = None
+    tracing: bool = False
+
+
+def _description(body: VhostBody) -> VhostDescription:
+    tags = body.tags.split(",") if isinstance(body.tags, str) else body.tags
+    named = None if tags is None else [tag.strip() for tag in tags if tag.strip()]
+    queue_type = body.default_queue_type
+    if queue_type in ("", "undefined"):  # as some clients say that they have none
+        queue_type = None
+    return VhostDescription(body.description, named, queue_type, body.metadata)
+
+
+async def put(call: Call[NoQuery, VhostBody]) -> Reply:
+    vhosts, name, said = call.manager.stored_vhosts, call.path["vhost"], _description(call.body)
+    is_new = await vhosts.add(name, said)
+    if not is_new:
+        await vhosts.describe(name, said)
     await in_force(call.manager)
     return created_or_changed(is_new=is_new)
 
@@ -97,8 +127,9 @@ ROUTES: Final = (
         method="PUT",
         path=ONE,
         handler=put,
-        summary="Make a virtual host; nobody may enter it yet",
+        summary="Make a virtual host, which nobody may enter yet, or change what is said of it",
         role=Role.ADMINISTRATOR,
+        body=VhostBody,
     ),
     Route(
         method="DELETE",

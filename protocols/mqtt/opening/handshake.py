@@ -136,6 +136,7 @@ async def _enter(context: Context, identity: Identity, name: str) -> Vhost:
     vhost = await context.services.vhost(name)
     if not context.services.auth.may_enter(identity, name):
         raise AccessRefused(f"user '{identity.name}' may not use vhost '{name}'")
+    context.services.auth.require_connection(identity, name, vhost.settings.max_connections)
     return vhost
 
 

@@ -97,6 +97,7 @@ REASONS: Final[dict[type[CoreError], ReasonCode]] = {
     errors.StoreUnavailable: ReasonCode.SERVER_UNAVAILABLE,
     errors.NameReserved: ReasonCode.NOT_AUTHORIZED,
     errors.LimitExceeded: ReasonCode.QUOTA_EXCEEDED,
+    errors.QuotaReached: ReasonCode.QUOTA_EXCEEDED,
     errors.NotSupported: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     errors.ConsumerStalled: ReasonCode.QUOTA_EXCEEDED,
     errors.DeliveryFailed: ReasonCode.UNSPECIFIED_ERROR,

@@ -18,17 +18,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
 
 from queue_core.access.accounts import DEFAULT_VHOST, Permission, Roll, TopicPermission, User
+from queue_core.access.occupancy import UserLimits
 from queue_core.access.password_renewal import RenewedHash
 from queue_core.access.scram import Verifier
 from queue_core.errors import InvalidArgument, StoreUnavailable, VhostNotFound
 from queue_core.queues.spec import is_storable
 from queue_core.store.schema import permission, secret, topic_permission, user
+from queue_core.store.tables.limits import checked_limit
 from queue_core.store.tables.row_versions import IS_NEW, revision_of
 from queue_core.store.tables.table_transactions import begin, transaction, unnested
 
 log = logging.getLogger(__name__)
 
 LONGEST_NAME: Final = 255
+
+# The limits of a user, as RabbitMQ names them, and their columns.
+LIMITS: Final = {"max-connections": user.c.max_connections, "max-channels": user.c.max_channels}
 
 _REVISION: Final = union_all(*map(revision_of, (user, permission, topic_permission)))
 _MOCK_KEY: Final = select(secret.c.value).where(secret.c.name == "mock salt")
@@ -91,7 +96,8 @@ def _user(row: Row[Any]) -> User:
     except ValueError as error:  # written by hand
         log.warning("user '%s' cannot log in by SCRAM: %s; set its password", row.name, error)
         verifier = None
-    return User(row.name, row.password_hash, frozenset(row.tags), verifier)
+    limits = UserLimits(row.max_connections, row.max_channels)
+    return User(row.name, row.password_hash, frozenset(row.tags), verifier, limits)
 
 
 class Users:
@@ -132,6 +138,14 @@ class Users:
                     _granting(permission, _patterns(first), name, DEFAULT_VHOST)
                 )
         return is_new
+
+    async def set_limit(self, name: str, limit: str, value: int | None) -> None:
+        """Sets a limit of a user; None takes it away."""
+        values = {checked_limit(limit, LIMITS, value).name: value}
+        statement = update(user).where(user.c.name == name).values(**values)
+        async with _changing(self._engine) as connection:
+            if not (await connection.execute(statement)).rowcount:
+                raise InvalidArgument(f"there is no user '{name}': see `howdah user list`")
 
     async def remove(self, name: str) -> bool:
         """Removes a user with all its permissions; False if there was none."""

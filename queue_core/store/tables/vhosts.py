@@ -72,7 +72,8 @@ class Vhosts:
 
     async def settings(self) -> dict[str, VhostSettings]:
         """Reads the names of all virtual hosts, and what the gateway goes by in each."""
-        columns = (vhost.c.default_queue_type, vhost.c.max_connections, vhost.c.max_queues)
+        said = (vhost.c.description, vhost.c.tags, vhost.c.metadata)
+        columns = (vhost.c.default_queue_type, *LIMITS.values(), *said)
         async with reading(self._engine) as connection:
             rows = await connection.execute(select(vhost.c.name, *columns))
             return {name: VhostSettings(*settings) for name, *settings in rows}

@@ -188,6 +188,8 @@ async def test_an_authorizer_without_an_opinion_leaves_it_to_the_next() -> None:
 
 
 class FakeGuest:
+    channel_count = 0
+
     def __init__(self, *, is_broken: bool = False) -> None:
         self.reasons: list[str] = []
         self.reviews = 0

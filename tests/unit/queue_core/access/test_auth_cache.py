@@ -25,6 +25,8 @@ class Counting:
 
 
 class FakeGuest:
+    channel_count = 0
+
     def review(self) -> None: ...
 
     def expel(self, reason: str) -> None: ...
