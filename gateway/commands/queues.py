@@ -216,6 +216,12 @@ def _print_details(details: QueueDetails) -> None:
             "created_by": details.created_by,
             "created_at": details.created_at,
         }
+    if details.effective is not None:
+        facts |= {
+            "policy": details.policy,
+            "operator": details.operator_policy,
+            "in_force": json.dumps(details.effective),
+        }
     for name, value in facts.items():
         print(f"{name.replace('_', ' ') + ':':<14}{shown(value)}")
     if details.arguments is None:

@@ -21,6 +21,7 @@ from gateway.commands.command import (
     add_vhost,
 )
 from gateway.commands.database import engine_for
+from gateway.commands.limits import add_limits, given_limits
 from gateway.commands.output import print_json, print_table
 from gateway.commands.rights_confirmation import changing
 from gateway.config.keys import Config
@@ -84,6 +85,16 @@ def register(commands: Commands) -> None:
     add_json(parser)
     parser = add_command(family, "remove", remove_user, "remove a user with its permissions")
     parser.add_argument("name", help="login name")
+    parser = add_command(
+        family,
+        "limit",
+        limit_user,
+        "bound the connections or channels of a user",
+        "Channels are those of AMQP 0.9.1 and the sessions of AMQP 1.0, in all its connections "
+        "together. What is open stays open.",
+    )
+    parser.add_argument("name", help="login name")
+    add_limits(parser, "max-connections", "max-channels")
     _register_grants(family)
 
 
@@ -124,6 +135,14 @@ async def users_of(config: Config, *, make: bool = False) -> AsyncIterator[Users
 
     async with changing(config, make=make) as engine:
         yield Users(engine)
+
+
+async def limit_user(options: argparse.Namespace, config: Config) -> int:
+    async with users_of(config) as users:
+        for limit, value in given_limits(options, "max-connections", "max-channels").items():
+            await users.set_limit(options.name, limit, value)
+    print(f"limits of user '{options.name}' set")
+    return 0
 
 
 async def add_user(options: argparse.Namespace, config: Config) -> int:

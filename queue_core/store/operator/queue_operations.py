@@ -56,6 +56,11 @@ FROM howdah.in_flight WHERE vhost = $1 AND queue = $2 ORDER BY since, "offset" L
 DEFINITION: Final = """
 SELECT arguments, created_by, created_at FROM howdah.queue WHERE vhost = $1 AND name = $2
 """
+MAY_READ_POLICIES: Final = "SELECT has_table_privilege('howdah.queue_policy', 'SELECT')"
+POLICIES: Final = """
+SELECT policy, operator_policy, effective FROM howdah.queue_policy
+WHERE vhost = $1 AND queue = $2
+"""
 BINDINGS: Final = """
 SELECT source AS exchange, routing_key FROM howdah.binding
 WHERE vhost = $1 AND destination_kind = 'queue' AND destination = $2 ORDER BY source, routing_key
@@ -184,6 +189,9 @@ class QueueDetails:
     created_by: str | None = None
     created_at: datetime | None = None
     bindings: list[BindingView] | None = None
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective: dict[str, Any] | None = None  # values in force, by arguments and policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +276,14 @@ class Operations:
             return QueueDetails(QueueStatus(**row), groups)
         definition = await self._connection.fetchrow(DEFINITION, vhost, name)
         bindings = await self._connection.fetch(BINDINGS, vhost, name)
+        policies = None
+        if await self._connection.fetchval(MAY_READ_POLICIES):
+            policies = await self._connection.fetchrow(POLICIES, vhost, name)
         return QueueDetails(
             QueueStatus(**row),
             groups,
             **dict(definition or {}),
+            **dict(policies or {}),
             bindings=[BindingView(**binding) for binding in bindings],
         )
 
