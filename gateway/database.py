@@ -22,6 +22,7 @@ from gateway.config.keys import Config
 from gateway.postgres.server import EmbeddedPostgres
 from queue_core.access.scram import Verifier
 from queue_core.errors import StoreUnavailable
+from queue_core.store.nodes.locks import gateways_there
 from queue_core.store.primary import NoPrimary, connect_to_any
 
 if TYPE_CHECKING:
@@ -158,11 +159,26 @@ async def bring_up_to_date(url: str) -> str:
         version = await migration.current_version(url)
         if version == newest:
             return version
+        await _require_no_gateway(url, f"from {version or 'nothing'} to {newest}")
         logger.info("migrating the schema from %s to %s", version or "nothing", newest)
         try:
             return await migration.upgrade(url)
         except migration.MigrationError as error:
             raise unusable(url, error) from error
+
+
+async def _require_no_gateway(url: str, way: str) -> None:
+    """Refuses to change the schema below a gateway that runs, which knows only the one it has."""
+    connection = await connect_to_any(url, seconds=CONNECT_SECONDS)
+    try:
+        there = await gateways_there(connection)
+    finally:
+        await connection.close()
+    if there:
+        raise DatabaseError(
+            f"{place_of(url)}: the schema has to be migrated {way}, and a gateway of another "
+            f"release runs on it ({', '.join(there)}): stop all gateways of this database first"
+        )
 
 
 async def take_back(url: str, revision: str) -> str | None:

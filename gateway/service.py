@@ -33,6 +33,7 @@ from gateway.tls import require_certificates
 from gateway.tls_handshakes import TlsCounters
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
+from queue_core.store.nodes.cluster_node import ClusterNode
 from queue_core.store.ownership import OwnershipLost, Setback
 
 logger = logging.getLogger(__name__)
@@ -62,20 +63,22 @@ async def _run_anew(config: Config, descriptors: Descriptors) -> None:
     node of the cluster took over, nothing in memory is true any more: everything ends, as at a
     stop, and starts again from what the tables say."""
     failures = 0
+    cause = OwnershipLost if config.cluster.enabled else Setback
     while True:
         try:
             await _run(config, descriptors)
             return
-        except StoreUnavailable as error:
-            if not _follows(error, OwnershipLost if config.cluster.enabled else Setback):
+        except (StoreUnavailable, DatabaseError) as error:
+            if _follows(error, cause):
+                failures = 1
+                logger.warning("%s", error)
+            elif failures and isinstance(error, DatabaseError):
+                failures += 1
+                logger.error("%s; it is tried again", error)
+            else:
                 raise
-            logger.warning("%s", error)
-            failures = 1
-        except DatabaseError as error:
-            if not failures or (failures > MOST_TRIES and not config.cluster.enabled):
+            if failures > MOST_TRIES and not config.cluster.enabled:
                 raise
-            failures += 1
-            logger.error("%s; it is tried again", error)
         logger.warning("starting anew")
         await asyncio.sleep(ANEW_SECONDS)
 
@@ -96,15 +99,7 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(open_database(config))
         node = await serve_in_turn(config, url, stack)
-        async with reaching(url):
-            manager = await Manager.open(
-                url,
-                forms=FORMS,
-                settings=manager_settings(config),
-                policy=config.auth,
-                give_back=give_back,
-                node=node,
-            )
+        manager = await _open_manager(config, url, node)
         stack.push_async_callback(_close, manager)
 
         def stop(error: Exception) -> None:
@@ -118,6 +113,25 @@ async def _run(config: Config, descriptors: Descriptors) -> None:
         tune_collector()
         print("ready", flush=True)
         await lost
+
+
+async def _open_manager(config: Config, url: str, node: ClusterNode | None) -> Manager:
+    """Takes the database and everything in it. A node of a cluster that cannot gives up its turn:
+    another one may."""
+    try:
+        async with reaching(url):
+            return await Manager.open(
+                url,
+                forms=FORMS,
+                settings=manager_settings(config),
+                policy=config.auth,
+                give_back=give_back,
+                node=node,
+            )
+    except DatabaseError as error:
+        if node is None:
+            raise
+        raise OwnershipLost(f"this node cannot take over: {error}") from error
 
 
 async def _listen(

@@ -131,6 +131,7 @@ CLUSTER_COUNTERS: Final = {
     "beats": "Signs of life of this node that the database answered.",
     "missed_beats": "Those that it did not answer in time.",
     "fenced_nodes": "Nodes that this one took for dead.",
+    "rewinds": "Times that signs of life were missing which the database had answered.",
     "takeovers": "Times that this node began to serve in this life; 0 while it stands by.",
 }
 TLS_COUNTERS: Final = {"failed_handshakes": "TLS handshakes that failed; the log says why."}

@@ -11,3 +11,4 @@ class ClusterCounters:
     missed_beats: int = 0
     fenced_nodes: int = 0
     takeovers: int = 0
+    rewinds: int = 0

@@ -166,8 +166,10 @@ class Owner:
         return connection
 
     async def leave(self, connection: asyncpg.Connection) -> None:
-        """Writes that this node has left in order; nothing of it is to be waited for."""
-        await end_nodes(connection, [self.fence.node.id], "stopped in order")
+        """Writes that this gateway has left in order; nothing of it is to be waited for. A node of
+        a cluster says so itself, when everything else of it has ended."""
+        if self._login.life is None:
+            await end_nodes(connection, [self.fence.node.id], "stopped in order")
 
     async def _lock_again(self, connection: asyncpg.Connection) -> None:
         for attempt in range(LOCK_ATTEMPTS):

@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gateway.database import DatabaseError, bring_up_to_date
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 from queue_core.queues.spec import QueueSpec
@@ -193,6 +194,28 @@ async def test_a_node_that_is_asked_to_leave_says_so(
         await until_true(db, "SELECT count(*) = 2 FROM howdah.node WHERE state <> 'gone'")
         assert await db.fetchval("SELECT howdah.drain_node('first')") == first.life.id
         assert isinstance(await asyncio.wait_for(lost, PATIENCE_SECONDS), Drained)
+
+
+async def test_a_database_that_lost_beats_is_told_by_a_standby(
+    migrated_url: str, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(migrated_url) as first, joined(migrated_url, name="second") as second:
+        await up(first)
+        await until(lambda: first.counters.beats > 2)
+        await db.execute("UPDATE howdah.node SET beat = 0 WHERE id = $1", first.life.id)
+        await until(lambda: second.counters.rewinds > 0)
+        assert f"of node {first.life.id} 'first', and now has" in caplog.text
+
+
+async def test_the_schema_is_not_changed_below_a_gateway_that_runs(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        await db.execute("UPDATE howdah.alembic_version SET version_num = '0001_initial'")
+        with pytest.raises(DatabaseError, match="gateway of another release runs on it"):
+            await bring_up_to_date(migrated_url)
+        assert await db.fetchval("SELECT version_num FROM howdah.alembic_version") == "0001_initial"
 
 
 async def test_a_standby_that_died_is_cleared_away_by_the_node_that_serves(

@@ -18,7 +18,7 @@ import asyncpg
 
 from queue_core.cluster.counters import ClusterCounters
 from queue_core.cluster.membership import UP, Decision, Membership, Move, Sighting
-from queue_core.cluster.trust import TRUST_SHARE, Trust, boot_seconds
+from queue_core.cluster.trust import NEVER, TRUST_SHARE, Trust, boot_seconds
 from queue_core.errors import StoreUnavailable
 from queue_core.store.log_once import Complaints
 from queue_core.store.nodes.fencing import fence, rise, without_session
@@ -63,10 +63,13 @@ class ClusterNode:
         self.trust = Trust(asyncio.get_running_loop().call_soon)
         self.counters = ClusterCounters()
         self.names: dict[int, str] = {}
+        self._beats: dict[int, int] = {}  # of each node, as the newest answer had it
         self._url = url
         self._connection = connection
         self._risen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost: list[Callable[[Exception], None]] = []
+        self._asking = asyncio.Lock()  # held while a question is under way
+        self._is_draining = False
         begins = boot_seconds() + TRUST_SHARE * fenced_lease
         self.membership = Membership(life.id, terms.lease_ms / 1000, begins)
         self._complain = Complaints(log).warn
@@ -94,13 +97,14 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """Ends this life: nobody has to wait for anything of it."""
+        self.trust.until = -NEVER
+        with suppress(*AWAY, TimeoutError):
+            async with asyncio.timeout(self.terms.lease_ms / 1000), self._asking:
+                self._task.cancel()
+                await end_nodes(self._connection, [self.life.id], "left in order")
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        self.trust.until = float("-inf")
-        with suppress(*AWAY, TimeoutError):
-            async with asyncio.timeout(self.terms.lease_ms / 1000):
-                await end_nodes(self._connection, [self.life.id], "left in order")
         self._connection.terminate()
         if not self._risen.done():
             self._risen.cancel()
@@ -128,7 +132,7 @@ class ClusterNode:
         """Asks the database, and does what follows from the answer. A database that is away is
         waited for."""
         try:
-            async with asyncio.timeout(PATIENCE_LEASES * self.terms.lease_ms / 1000):
+            async with asyncio.timeout(PATIENCE_LEASES * self.terms.lease_ms / 1000), self._asking:
                 if self._connection.is_closed():
                     await self._reconnect()
                 await question()
@@ -149,8 +153,9 @@ class ClusterNode:
         )
         self.counters.beats += 1
         self.membership.on_beat(began, boot_seconds(), self._seen(rows))
-        self.trust.until = self.membership.trusted_until
-        self.trust.renew()
+        if not self._is_draining:
+            self.trust.until = self.membership.trusted_until
+            self.trust.renew()
 
     async def _look(self) -> None:
         began = boot_seconds()
@@ -163,10 +168,25 @@ class ClusterNode:
         """Reads an answer. A row with this node's id and another start is another's, of a database
         that went back in time."""
         self.names = {row["id"]: row["name"] for row in rows}
+        self._compare_beats({row["id"]: row["beat"] for row in rows})
         life = self.life
         return sightings(
             [r for r in rows if r["id"] != life.id or r["started_at"] == life.started_at]
         )
+
+    def _compare_beats(self, beats: dict[int, int]) -> None:
+        """Tells of a database that lacks beats which it had answered: it has lost commits. The node
+        that served finds out which ones, if it lives; a standby knows only that there are some."""
+        missing = {id_: beat for id_, beat in self._beats.items() if beats.get(id_, beat) < beat}
+        for id_, beat in missing.items():
+            self.counters.rewinds += 1
+            log.critical(
+                "the database went back in time: it had beat %d of node %d '%s', and now has %d. "
+                "A standby that was behind has become the primary, or a backup was restored; what "
+                "was committed since is lost. See howdah.loss",
+                *(beat, id_, self.names.get(id_, "unknown"), beats[id_]),
+            )
+        self._beats = beats
 
     async def _reconnect(self) -> None:
         connection = await open_session(self._url, SETTINGS)
@@ -190,7 +210,7 @@ class ClusterNode:
             case Move.RISE:
                 await self._rise()
             case Move.DRAIN:
-                raise Drained(f"node '{self.terms.name}' was asked to hand its work over")
+                self._drain()
             case Move.STOP:
                 raise OwnershipLost(FENCED_MEANWHILE)
 
@@ -215,9 +235,16 @@ class ClusterNode:
         if not self._risen.done():
             self._risen.set_result(None)
 
+    def _drain(self) -> None:
+        """Begins to end this node's work in order. It goes on beating meanwhile: whoever takes over
+        is to wait for that."""
+        if not self._is_draining:
+            self._is_draining = True
+            self._end(Drained(f"node '{self.terms.name}' was asked to hand its work over"))
+
     def _end(self, error: Exception) -> None:
         """Tells whoever waits that this life is over."""
-        self.trust.until = float("-inf")
+        self.trust.until = -NEVER
         if not self._risen.done():
             self._risen.set_exception(error)
             self._risen.exception()  # whoever waits gets it; nobody has to

@@ -31,6 +31,15 @@ LOCK_NODE: Final = f"SELECT pg_advisory_xact_lock({NODE_LOCKS}, $1)"
 KEEP_NODE: Final = f"SELECT pg_advisory_lock_shared({NODE_LOCKS}, $1)"
 
 
+async def gateways_there(connection: asyncpg.Connection) -> list[str]:
+    """Names the sessions of gateways that run on this database, in a cluster or alone, whatever
+    release they are of."""
+    return [
+        f"server process {row['pid']}" + (f" from {row['address']}" if row["address"] else "")
+        for row in await connection.fetch(ALONE_HOLDERS, ALONE_LOCK)
+    ]
+
+
 async def lock_members(connection: asyncpg.Connection) -> None:
     """Makes this transaction the only one that changes members and owners until it ends."""
     await connection.execute(LOCK_MEMBERS)
