@@ -150,8 +150,11 @@ def _message(body: RoutingBody) -> tuple[Message, Document | None]:
     if len(body.headers) > MOST_HEADERS:
         raise bad_request(f"a dry run takes {MOST_HEADERS} headers at most")
     exchange, key = _place(body)
-    properties = Properties(headers=tuple(body.headers.items()))
-    native = CANONICAL.encode(properties)
+    try:
+        headers = [(name, untagged(value, name)) for name, value in body.headers.items()]
+    except MessageFileError as error:
+        raise bad_request(f"headers.{error}") from None
+    native = CANONICAL.encode(Properties(headers=tuple(headers)))
     message = Message(
         b"", exchange, routing_key=key, durable=body.durable, form=CANONICAL, native=native
     )

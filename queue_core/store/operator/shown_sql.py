@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from queue_core.errors import InvalidArgument
 from queue_core.message.condition import EVERYTHING, Condition
 from queue_core.store.operator.condition_sql import Literals, Parameters, Values, compiled
 
@@ -17,6 +18,9 @@ class Typed(NamedTuple):
 
 
 def text(value: str | None) -> Typed:
+    """Types a text. Raises InvalidArgument for one that PostgreSQL has no way to write."""
+    if value is not None and "\0" in value:
+        raise InvalidArgument("no name or text here has a zero character in it; leave it out")
     return Typed(value, "text")
 
 
