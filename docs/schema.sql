@@ -137,6 +137,7 @@ CREATE TABLE howdah.queue (
     arguments  jsonb DEFAULT '{}' NOT NULL,          -- Arguments as declared, word for word.
     created_by text,                                 -- User that declared it.
     created_at timestamptz DEFAULT now() NOT NULL,   -- When it was declared.
+    paused_at  timestamptz,                          -- Since when nothing is delivered from it; null: it is not paused.
     CONSTRAINT queue_pkey PRIMARY KEY (id),
     CONSTRAINT queue_vhost_name_key UNIQUE (vhost, name),
     CONSTRAINT queue_kind_check CHECK ((kind = ANY (ARRAY['classic'::text, 'stream'::text]))),
@@ -3162,6 +3163,52 @@ AS $function$
     SELECT howdah.unbind(queue, howdah.filter_key(topic_filter), vhost => vhost)
 $function$;
 
+-- Asks the gateway to pause or resume a queue. Internal: call pause_queue() or resume_queue().
+CREATE FUNCTION howdah.submit_pause(kind text, queue text, vhost text) RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    submitted bigint;
+BEGIN
+    IF kind IS NULL OR kind NOT IN ('pause_queue', 'resume_queue') THEN
+        RAISE EXCEPTION 'there is no command %', quote_nullable(kind)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Use pause_queue() or resume_queue().';
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM howdah.queue q
+        WHERE q.vhost = submit_pause.vhost AND q.name = submit_pause.queue
+    ) THEN
+        RAISE EXCEPTION 'there is no durable queue % in virtual host %',
+            quote_nullable(queue), quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
+    END IF;
+    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, requested_at)
+    VALUES (
+        submit_pause.kind, submit_pause.vhost, submit_pause.queue, '{}', session_user,
+        clock_timestamp()
+    ) RETURNING id INTO submitted;
+    RETURN submitted;
+END
+$function$;
+
+-- Stops deliveries from a durable queue or stream, over restarts, until resume_queue(). Messages still
+-- come in. Returns the number of a command; see command_status().
+CREATE FUNCTION howdah.pause_queue(queue text, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE sql
+AS $function$
+    SELECT howdah.submit_pause('pause_queue', queue, vhost)
+$function$;
+
+-- Lets deliveries from a paused queue go on. Returns the number of a command; see command_status().
+CREATE FUNCTION howdah.resume_queue(queue text, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE sql
+AS $function$
+    SELECT howdah.submit_pause('resume_queue', queue, vhost)
+$function$;
+
 -- Makes the exchanges, queues and bindings of a definitions file of one virtual host, as RabbitMQ
 -- exports it. Returns the number of a command; see command_status().
 CREATE FUNCTION howdah.import_definitions(definitions jsonb, vhost text DEFAULT '/') RETURNS bigint
@@ -4008,6 +4055,9 @@ GRANT EXECUTE ON FUNCTION
     howdah.unbind(text, text, text, jsonb, text),
     howdah.bind_topic(text, text, text),
     howdah.unbind_topic(text, text, text),
+    howdah.submit_pause(text, text, text),
+    howdah.pause_queue(text, text),
+    howdah.resume_queue(text, text),
     howdah.import_definitions(jsonb, text),
     howdah.command_status(bigint),
     howdah.torn_tables(),

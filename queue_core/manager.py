@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import getpid
@@ -255,6 +255,11 @@ class Manager:
                 self._is_mark_due = False
             return is_in_force
 
+    def held_since(self, consumer: int) -> Mapping[int, float]:
+        """Tells since when a consumer of a stored queue has its messages, by their offsets and to
+        about a second."""
+        return self._background.held_since(consumer)
+
     def count_passed_on(self) -> None:
         """Adds to the deliveries what queues passed on at once since the last call."""
         self.counters.delivered += sum(traffic.untold() for traffic in self.changed_traffic)
@@ -317,6 +322,8 @@ class Manager:
                     memories.setdefault(vhost.name, []).append(queue)
                 else:
                     vhost.restore_queue(queue)
+                    if stored.is_paused:
+                        queue.pause()
         for vhost in self.vhosts.values():
             await vhost.topology.memories.restore(memories.get(vhost.name, []))
         await self._database.watch_expiry()

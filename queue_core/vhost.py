@@ -444,6 +444,19 @@ class Vhost:
         await self.writer.flushed()
         return count
 
+    async def pause_queue(self, name: str, *, is_paused: bool = True) -> None:
+        """Stops deliveries from a queue, or lets them go on. A durable queue stays paused over a
+        restart."""
+        self.check_usable(name)
+        async with self._turns.of(name):
+            queue = self.queue(name)
+            if queue.is_stored:
+                await self._keeper.set_paused(self.name, name, is_paused=is_paused)
+            if is_paused:
+                queue.pause()
+            else:
+                queue.resume()
+
     # --- exchanges, bindings, subscriptions
 
     async def declare_exchange(self, spec: ExchangeSpec) -> None:

@@ -138,9 +138,27 @@ def _register_changes(family: Commands) -> None:
         help="first, last, next, an offset, or a time such as 2026-01-31T12:00Z",
     )
     _add_change(parser)
+    _register_pauses(family)
     parser = add_command(family, "delete", delete, "delete a queue with all that is in it", WAITS)
     parser.add_argument("--if-unused", action="store_true", help="only if it has no consumers")
     parser.add_argument("--if-empty", action="store_true", help="only if it has no messages")
+    _add_change(parser)
+
+
+def _register_pauses(family: Commands) -> None:
+    parser = add_command(
+        family,
+        "pause",
+        pause,
+        "stop deliveries from a queue, over restarts, until it is resumed",
+        "Messages still come in, and those in flight may be settled. Consumers stay, and get "
+        "nothing.",
+        WAITS,
+    )
+    _add_change(parser)
+    parser = add_command(
+        family, "resume", resume, "let deliveries from a paused queue go on", WAITS
+    )
     _add_change(parser)
 
 
@@ -291,6 +309,16 @@ async def redrive(options: argparse.Namespace, config: Config) -> int:
         )
     except ConditionFailed as error:
         raise CommandError(f"--where {options.where}: {error}") from error
+
+
+async def pause(options: argparse.Namespace, config: Config) -> int:
+    return await _change(options, config, lambda o: o.pause(options.vhost, options.queue), "paused")
+
+
+async def resume(options: argparse.Namespace, config: Config) -> int:
+    return await _change(
+        options, config, lambda o: o.resume(options.vhost, options.queue), "resumed"
+    )
 
 
 async def delete(options: argparse.Namespace, config: Config) -> int:

@@ -73,12 +73,13 @@ class ConsumerSet:
     """All consumers of a cursor in the order they came, those with credit, and the views of those
     with a filter."""
 
-    __slots__ = ("_cancelled", "all", "is_single_active", "line", "views")
+    __slots__ = ("_cancelled", "all", "is_paused", "is_single_active", "line", "views")
 
     def __init__(self, *, is_single_active: bool) -> None:
         self.all: list[Consumer] = []
         self.line = Line()
         self.views: list[FilteredView] = []
+        self.is_paused = False  # nobody gets anything, until an operator resumes the queue
         self.is_single_active = is_single_active  # one consumer at a time, the others wait
         self._cancelled: WeakSet[Consumer] | None = None  # those that may still settle something
 
@@ -91,7 +92,22 @@ class ConsumerSet:
     def may_take(self, consumer: Consumer) -> bool:
         """Tells whether a consumer may get messages now. A single active consumer excludes those
         that stay, not one that comes for one message and goes."""
+        if self.is_paused:
+            return False
         return not self.is_single_active or consumer.spec.is_passing or consumer is self.active
+
+    def pause(self) -> None:
+        """Stops deliveries to all consumers: only who stands in the line gets something, and nobody
+        may join it."""
+        self.is_paused = True
+        for consumer in self.all:
+            self.line.leave(consumer)
+
+    def resume(self) -> None:
+        """Lets deliveries go on."""
+        self.is_paused = False
+        for consumer in list(self.all):
+            consumer.wake()
 
     def add_view(self, consumer: Consumer, view: FilteredView) -> None:
         """Lets a consumer look through the queue by a view of its own from now on."""

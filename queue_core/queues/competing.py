@@ -58,6 +58,9 @@ class CompetingQueue(Queue):
         self.cursor = make_cursor(self)
         self.touch()
 
+    def cursors(self) -> list[Cursor]:
+        return [self.cursor]
+
     def apply(self, spec: QueueSpec) -> None:
         """Takes over what policies have changed. A time to live counts for what comes from now on,
         as in RabbitMQ; the time of an unused queue starts anew."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from queue_core.commit.queue_log import Log
     from queue_core.counters import QueueCounts
     from queue_core.delivery.consumer import Consumer, ConsumerSpec, Entry, Sink
+    from queue_core.delivery.cursor import Cursor
     from queue_core.errors import CoreError
     from queue_core.message.message import Message
     from queue_core.queues.backpressure import Backpressure
@@ -46,6 +47,7 @@ class Queue(ABC):
         self.owner = owner  # of an exclusive queue: the connection that declared it
         self.created_by: str | None = None  # the user who declared it
         self.is_deleted = False
+        self.is_paused = False  # an operator has stopped deliveries
         # The virtual host's: the last consumer of an auto-delete queue left, or the time that an
         # unused queue may live is over.
         self.on_idle: Callable[[Queue], None] | None = None
@@ -156,6 +158,22 @@ class Queue(ABC):
     def commit_cursor(self, group: str, offset: int) -> None:
         """Settles everything up to and with `offset` for a consumer group of a stream."""
         raise NotSupported(f"queue '{self.name}' is no stream: it has no positions and no groups")
+
+    def cursors(self) -> list[Cursor]:
+        """Lists all cursors by which messages are, or may be, in consumers' hands."""
+        return []
+
+    def pause(self) -> None:
+        """Stops deliveries. Messages still come in, and those in flight may be settled."""
+        self.is_paused = True
+        for cursor in self.cursors():
+            cursor.consumer_set.pause()
+
+    def resume(self) -> None:
+        """Lets deliveries go on."""
+        self.is_paused = False
+        for cursor in self.cursors():
+            cursor.consumer_set.resume()
 
     # --- the queue itself
 

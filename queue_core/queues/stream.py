@@ -265,6 +265,7 @@ class StreamQueue(Queue):
             saved=SavedProgress(settled, self._leases.get(group, 0)),
             due_times=self.due_times,
         )
+        cursor.consumer_set.is_paused = self.is_paused
         self.log.cursors.append(cursor)
         return cursor
 

@@ -70,6 +70,9 @@ class BackgroundWork:
         writer.on_records = sessions.committed
         database.owner.on_return = self._on_return
 
+    def held_since(self, consumer: int) -> Mapping[int, float]:
+        return self.maintenance.consumers.held_since(consumer)
+
     def start(self) -> None:
         """Begins to write."""
         found = self._database.found

@@ -195,6 +195,9 @@ queue = Table(
     ),
     optional("created_by", Text, "User that declared it."),
     required("created_at", Timestamp, "When it was declared.", server_default=NOW),
+    optional(
+        "paused_at", Timestamp, "Since when nothing is delivered from it; null: it is not paused."
+    ),
     UniqueConstraint("vhost", "name"),
     comment="Durable queues.",
 )

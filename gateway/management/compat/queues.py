@@ -54,7 +54,7 @@ def row(located: Located) -> QueueRow:
         exclusive=spec.exclusive,
         arguments=spec.arguments,
         node=node_name(),
-        state="running",
+        state="paused" if queue.is_paused else "running",
         messages=counts.waiting + counts.in_flight,
         messages_ready=counts.ready,
         messages_unacknowledged=counts.in_flight,

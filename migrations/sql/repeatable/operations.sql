@@ -390,6 +390,55 @@ $function$;
 COMMENT ON FUNCTION howdah.unbind_topic(text, text, text) IS
     'The opposite of bind_topic(). Returns the number of a command; see command_status().';
 
+CREATE OR REPLACE FUNCTION howdah.submit_pause(kind text, queue text, vhost text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    submitted bigint;
+BEGIN
+    IF kind IS NULL OR kind NOT IN ('pause_queue', 'resume_queue') THEN
+        RAISE EXCEPTION 'there is no command %', quote_nullable(kind)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Use pause_queue() or resume_queue().';
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM howdah.queue q
+        WHERE q.vhost = submit_pause.vhost AND q.name = submit_pause.queue
+    ) THEN
+        RAISE EXCEPTION 'there is no durable queue % in virtual host %',
+            quote_nullable(queue), quote_nullable(vhost)
+            USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
+    END IF;
+    INSERT INTO howdah.command (kind, vhost, queue, argument, requested_by, requested_at)
+    VALUES (
+        submit_pause.kind, submit_pause.vhost, submit_pause.queue, '{}', session_user,
+        clock_timestamp()
+    ) RETURNING id INTO submitted;
+    RETURN submitted;
+END
+$function$;
+COMMENT ON FUNCTION howdah.submit_pause(text, text, text) IS
+    'Asks the gateway to pause or resume a queue. Internal: call pause_queue() or resume_queue().';
+
+CREATE OR REPLACE FUNCTION howdah.pause_queue(queue text, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE sql
+AS $function$
+    SELECT howdah.submit_pause('pause_queue', queue, vhost)
+$function$;
+COMMENT ON FUNCTION howdah.pause_queue(text, text) IS
+    'Stops deliveries from a durable queue or stream, over restarts, until resume_queue(). Messages '
+    'still come in. Returns the number of a command; see command_status().';
+
+CREATE OR REPLACE FUNCTION howdah.resume_queue(queue text, vhost text DEFAULT '/') RETURNS bigint
+LANGUAGE sql
+AS $function$
+    SELECT howdah.submit_pause('resume_queue', queue, vhost)
+$function$;
+COMMENT ON FUNCTION howdah.resume_queue(text, text) IS
+    'Lets deliveries from a paused queue go on. Returns the number of a command; see '
+    'command_status().';
+
 CREATE OR REPLACE FUNCTION howdah.import_definitions(definitions jsonb, vhost text DEFAULT '/')
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER

@@ -79,6 +79,8 @@ UNBIND: Final = "SELECT howdah.unbind($1, $2, $3, vhost => $4)"
 BIND_TOPIC: Final = "SELECT howdah.bind_topic($1, $2, $3)"
 UNBIND_TOPIC: Final = "SELECT howdah.unbind_topic($1, $2, $3)"
 RESET_GROUP: Final = "SELECT howdah.reset_group($1, $2, $3, $4)"
+PAUSE: Final = "SELECT howdah.pause_queue($1, $2)"
+RESUME: Final = "SELECT howdah.resume_queue($1, $2)"
 IMPORT: Final = "SELECT howdah.import_definitions($1, $2)"
 STATUS: Final = "SELECT state, result, error FROM howdah.command_status($1)"
 PUBLISH: Final = """
@@ -430,6 +432,14 @@ class Operations:
     async def reset_group(self, vhost: str, name: str, group: str, position: str) -> int:
         """Sends a group of a stream to another place."""
         return await self._submit(RESET_GROUP, name, group, position, vhost)
+
+    async def pause(self, vhost: str, name: str) -> int:
+        """Stops deliveries from a queue."""
+        return await self._submit(PAUSE, name, vhost)
+
+    async def resume(self, vhost: str, name: str) -> int:
+        """Lets deliveries from a queue go on."""
+        return await self._submit(RESUME, name, vhost)
 
     async def import_definitions(self, vhost: str, definitions: Mapping[str, object]) -> int:
         """Makes exchanges, queues and bindings of a definitions file."""

@@ -72,6 +72,8 @@ class Commands:
             "reset_group": self._reset_group,
             "end_session": self._end_session,
             "import_definitions": self._import_definitions,
+            "pause_queue": self._pause_queue,
+            "resume_queue": self._resume_queue,
         }
 
     async def open(self, connection: asyncpg.pool.PoolConnectionProxy) -> list[asyncpg.Record]:
@@ -160,6 +162,14 @@ class Commands:
         start = await queue.reset_group(argument["group"], place)
         await vhost.writer.flushed()
         return {"group": argument["group"], "offset": start}
+
+    async def _pause_queue(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        await vhost.pause_queue(queue)
+        return {}
+
+    async def _resume_queue(self, vhost: Vhost, queue: str, argument: Result) -> Result:
+        await vhost.pause_queue(queue, is_paused=False)
+        return {}
 
     async def _import_definitions(self, vhost: Vhost, _: str, argument: Result) -> Result:
         """Makes exchanges, queues and bindings. An item that cannot be made does not keep the

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.types import Text
@@ -44,6 +44,7 @@ class StoredQueue:
     vhost: str
     spec: QueueSpec
     created_by: str | None = None
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,12 @@ class DefinitionStore:
             await _delete_queues(connection, keys)
         return [None] * len(keys)
 
+    async def set_paused(self, vhost: str, queue: str, *, is_paused: bool) -> None:
+        table = schema.queue
+        since = func.coalesce(table.c.paused_at, func.now()) if is_paused else None
+        where = (table.c.vhost == vhost, table.c.name == queue)
+        await self._execute(update(table).where(*where).values(paused_at=since))
+
     async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
         await self._execute(
             upsert(schema.binding)
@@ -180,7 +187,7 @@ class DefinitionStore:
         return Definitions(
             [row.name for row in vhosts],
             [(row.vhost, _exchange(row)) for row in exchanges],
-            [StoredQueue(row.id, row.vhost, _queue(row), row.created_by) for row in queues],
+            [_stored_queue(row) for row in queues],
             [
                 StoredBinding(
                     row.id,
@@ -229,6 +236,11 @@ def _taken(kind: str, vhost: str, name: str) -> NotEquivalent:
         "did not write that row: another gateway or a person did. Start this gateway again, so "
         "that it takes it over, or delete the row"
     )
+
+
+def _stored_queue(row: Any) -> StoredQueue:
+    is_paused = row.paused_at is not None
+    return StoredQueue(row.id, row.vhost, _queue(row), row.created_by, is_paused)
 
 
 def _queue(row: Any) -> QueueSpec:

@@ -140,6 +140,11 @@ class ConsumerNotes:
             del self._written[number]
         self._written |= {consumer.number: sight for consumer, sight in changed}
 
+    def held_since(self, number: int) -> Held:
+        """Tells since when a consumer has its messages, by their offsets, as far as the last look
+        saw them."""
+        return self._held.get(number, {})
+
     async def clear(self, connection: Connection) -> None:
         """Empties the table: nobody consumes when a gateway starts or ends."""
         if not await self._empty(connection):

@@ -99,7 +99,7 @@ class Maintenance:
         self._clock = clock
         self._complain = Complaints(log).warn
         self._activity: dict[int, tuple[int, int]] | None = None  # as noted; None: by another
-        self._consumers = ConsumerNotes(queues.queues, lambda: writer.fence, clock)
+        self.consumers = ConsumerNotes(queues.queues, lambda: writer.fence, clock)
         self._ends: dict[int, tuple[int, int]] = {}  # newest segment and reserved offset, by queue
         self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
@@ -132,7 +132,7 @@ class Maintenance:
         """Clears what the tables say of consumers and messages in flight: the gateway ends in
         order."""
         async with self._pool.acquire() as connection:
-            await self._consumers.clear(connection)
+            await self.consumers.clear(connection)
             async with fenced(connection, self._writer.fence.unmarked()):
                 await connection.execute(FORGET_ACTIVITY)
 
@@ -350,7 +350,7 @@ class Maintenance:
         """Updates the table of consumers. It is for people alone, so a failure is logged and stops
         nothing else."""
         try:
-            await self._consumers.note(connection)
+            await self.consumers.note(connection)
         except asyncpg.PostgresError as error:
             if connection.is_closed():
                 raise

@@ -13,6 +13,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.http_api import HttpAnswer, ask
 from tests.support.names import fresh
 from tests.support.operator import answer
+from tests.support.until import wait_until
 
 
 @pytest.fixture
@@ -310,3 +311,68 @@ def test_what_http_makes_an_amqp_client_uses(own_gateway: GatewayProcess, api: A
         assert (properties.headers, body) == ({"n": 1}, b"from http")
     finally:
         connection.close()
+
+
+def test_a_queue_is_paused_and_resumed(own_gateway: GatewayProcess, api: Any, queue: str) -> None:
+    published(api, queue, b"waits", delivery_mode=2)
+    assert api("PUT", f"/queues/%2F/{queue}/pause").status == 204
+    assert api("GET", f"/queues/%2F/{queue}").value["state"] == "paused"
+    assert got(api, queue, "ack_requeue_false") == []
+    assert [each["payload"] for each in got(api, queue)] == ["waits"]
+    answer(own_gateway.run("queue", "resume", queue))
+    assert api("GET", f"/queues/%2F/{queue}").value["state"] == "running"
+    answer(own_gateway.run("queue", "pause", queue))
+    assert api("PUT", f"/queues/%2F/{queue}/resume").status == 204
+    assert [each["payload"] for each in got(api, queue, "ack_requeue_false")] == ["waits"]
+    assert api("PUT", f"/queues/%2F/{queue}-no/pause").error == (404, "Object Not Found")
+
+
+def test_messages_in_flight_are_listed_with_who_has_them(
+    own_gateway: GatewayProcess, api: Any, queue: str
+) -> None:
+    for number in range(2):
+        published(api, queue, b"%d" % number, delivery_mode=2)
+    connection = pika.BlockingConnection(pika.URLParameters(own_gateway.amqp_url()))
+    try:
+        channel = connection.channel()
+        for _ in channel.consume(queue, consumer_tag="worker-1"):
+            break
+        path = f"/queues/%2F/{queue}/unacked"
+        wait_until(
+            lambda: all(each["unacked_for_seconds"] is not None for each in api("GET", path).value),
+            "times",
+        )
+        found = api("GET", path).value
+        assert [each["offset"] for each in found] == [0, 1]
+        assert {each["consumer_tag"] for each in found} == {"worker-1"}
+        assert {(each["user"], each["protocol"]) for each in found} == {("guest", "AMQP 0.9.1")}
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "payloads"),
+    [
+        pytest.param({}, ["0", "1", "2"], id="the beginning"),
+        pytest.param({"offset": "first"}, ["0", "1", "2"], id="first"),
+        pytest.param({"offset": 1}, ["1", "2"], id="an offset"),
+        pytest.param({"offset": "2", "count": "5"}, ["2"], id="an offset in words"),
+        pytest.param({"offset": "next"}, [], id="next"),
+        pytest.param({"timestamp": 0}, ["0", "1", "2"], id="a time"),
+        pytest.param({"count": 1}, ["0"], id="one"),
+    ],
+)
+def test_a_stream_is_read_from_a_place_on(
+    api: Any, place: dict[str, Any], payloads: list[str]
+) -> None:
+    name = fresh("stream")
+    arguments = {"x-queue-type": "stream"}
+    api("PUT", f"/queues/%2F/{name}", {"durable": True, "arguments": arguments})
+    for number in range(3):
+        published(api, name, b"%d" % number)
+    found = api("POST", f"/queues/%2F/{name}/stream", place).value
+    assert [each["payload"] for each in found] == payloads
+
+
+def test_only_streams_are_read_as_such(api: Any, queue: str) -> None:
+    assert api("POST", f"/queues/%2F/{queue}/stream", {}).error == (400, "bad_request")
