@@ -20,6 +20,7 @@ FILES: Final = (
     "consumers",
     "publish",
     "browsing",
+    "routing",
     "operations",
     "losses",
     "fence",

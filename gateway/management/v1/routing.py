@@ -31,9 +31,13 @@ from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.explanation import Step, explain
 from queue_core.routing.topics import levels_of
 from queue_core.sessions.subscription import LiveQueue, is_worth_storing
-from queue_core.store.operator.condition_sql import quoted
+from queue_core.store.operator.shown_sql import Typed, shown, text
 from queue_core.vhost import Vhost
 
+ROUTED: Final = """
+SELECT queue, source, pattern, is_one_of_several
+FROM howdah.routed_queues({exchange}, {key}, headers => {headers}, vhost => {vhost})
+"""
 MOST_QUEUES: Final = 1_000
 MOST_HEADERS: Final = 100
 Outcome = Literal["takes it", "takes it and loses its oldest", "refuses it", "leaves it out"]
@@ -109,7 +113,7 @@ class RoutingAnswer(Struct, frozen=True):
     steps: list[StepRow]
     queues: list[QueueOutcome]
     queue_count: int
-    sql: str  # lists the bindings of the exchange that tables have; sessions in memory have none
+    sql: str  # finds the durable queues among them; what is in memory only, no table has
 
 
 async def dry_run(call: Call[Any, RoutingBody]) -> RoutingAnswer:
@@ -132,7 +136,7 @@ async def dry_run(call: Call[Any, RoutingBody]) -> RoutingAnswer:
         steps=[_step_row(step) for step in steps],
         queues=outcomes,
         queue_count=len(queues),
-        sql=_sql(vhost, message.exchange),
+        sql=_sql(vhost, message),
     )
 
 
@@ -317,10 +321,14 @@ def _binding_row(binding: Binding[Queue], why_not: str | None = None) -> Binding
     )
 
 
-def _sql(vhost: Vhost, exchange: str) -> str:
-    return (
-        "SELECT destination_kind, destination, routing_key, arguments FROM howdah.binding "
-        f"WHERE vhost = {quoted(vhost.name)} AND source = {quoted(exchange)};"
+def _sql(vhost: Vhost, message: Message) -> str:
+    headers = msgspec.json.encode(message.properties.header_map(), enc_hook=str).decode()
+    return shown(
+        ROUTED,
+        exchange=text(message.exchange),
+        key=text(message.routing_key),
+        headers=Typed(headers, "jsonb"),
+        vhost=text(vhost.name),
     )
 
 

@@ -156,6 +156,7 @@ GRANT EXECUTE ON FUNCTION
     howdah.dead_letter_causes(text, bigint, integer, text),
     howdah.message_life(text, bigint, text),
     howdah.end_session(text, text),
+    howdah.routed_queues(text, text, jsonb, text),
     howdah.drain_node(text),
     howdah.submit_command(text, text, text, jsonb),
     howdah.redrive(text, text, text),

@@ -53,15 +53,22 @@ def test_a_routing_dry_run_tells_who_gets_it_and_why_not_the_others(
     assert lost["verdict"] == "unroutable"
 
 
-async def test_a_routing_dry_run_shows_the_bindings_that_tables_have(
+async def test_the_sql_of_a_routing_dry_run_finds_the_same_queues(
     own_gateway: GatewayProcess,
 ) -> None:
     with amqp_channel(own_gateway) as channel:
         channel.queue_declare("own.bound", durable=True)
         channel.queue_bind("own.bound", "amq.direct", "own'key")
-    found = post(own_gateway, "/routing/%2F", {"exchange": "amq.direct", "routing_key": "own'key"})
-    shown = await run_shown(own_gateway, found.value["sql"])
-    assert ("own.bound", "own'key") in [(r["destination"], r["routing_key"]) for r in shown]
+        channel.queue_bind("own.bound", "amq.headers", "", {"it's": 1})
+    for body in (
+        {"exchange": "amq.direct", "routing_key": "own'key"},
+        {"exchange": "amq.headers", "headers": {"it's": 1}},
+        {"exchange": "", "routing_key": "own.bound"},
+        {"exchange": "amq.direct", "routing_key": "nobody's"},
+    ):
+        found = post(own_gateway, "/routing/%2F", body).value
+        shown = await run_shown(own_gateway, found["sql"])
+        assert {row["queue"] for row in shown} == {each["queue"] for each in found["queues"]}
 
 
 def test_a_routing_dry_run_knows_permissions_and_limits(own_gateway: GatewayProcess) -> None:
