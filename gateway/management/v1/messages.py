@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
@@ -28,6 +29,7 @@ from queue_core.message.condition import (
     field_named,
     parse,
 )
+from queue_core.queues.competing import CompetingQueue
 from queue_core.queues.queue import Queue
 from queue_core.queues.reserved_names import is_own
 from queue_core.store.operator.browsing import BrowsedMessage, Page, Range
@@ -35,6 +37,7 @@ from queue_core.vhost import Vhost
 
 MOST_ROWS: Final = 500
 MOST_BODY_BYTES: Final = 1024 * 1024
+MOST_HOLDERS: Final = 1_000  # consumers that are asked what they have in hand
 MOST_IN_MEMORY: Final = 10_000  # messages of a queue in memory that one look goes over
 LARGEST_OFFSET: Final = 2**62
 
@@ -163,7 +166,8 @@ async def browse(call: Call[BrowseQuery, None]) -> MessagePage:
     else:
         rows, looked_at, next_offset = await _in_memory(call, vhost, queue, condition)
         sql = None
-    items = [row(each, query.encoding, query.truncate) for each in rows]
+    held = offsets_in_flight(queue, {each.offset for each in rows})
+    items = [row(each, query.encoding, query.truncate, held) for each in rows]
     return MessagePage(items, looked_at, next_offset, sql)
 
 
@@ -242,9 +246,21 @@ def time_of(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def row(each: BrowsedMessage, encoding: Encoding, truncate: int) -> MessageRow:
+def offsets_in_flight(queue: Queue, offsets: set[int]) -> set[int]:
+    """Tells which of these messages consumers have in hand now: the tables do not."""
+    if not isinstance(queue, CompetingQueue):
+        return set()
+    held: set[int] = set()
+    for consumer in islice(queue.cursor.consumer_set.holders(), MOST_HOLDERS):
+        held |= offsets & consumer.unsettled.keys()
+    return held
+
+
+def row(each: BrowsedMessage, encoding: Encoding, truncate: int, in_flight: set[int]) -> MessageRow:
     """Writes a message for JSON."""
     facts = asdict(each)
+    if each.offset in in_flight:
+        facts["state"] = "in flight"
     size, body = facts.pop("body_bytes"), facts.pop("body")[:truncate]
     text, used = payload(body, encoding, is_cut=size > len(body))
     return MessageRow(
@@ -273,7 +289,8 @@ async def show(call: Call[OneQuery, None]) -> OneMessage:
         raise not_found(f"queue '{queue.name}' has no message at offset {offset} any more")
     now = call.manager.clock()
     converted = [] if entry is None else conversions_of(entry.message, now, query.truncate)
-    return OneMessage(row(rows[0], query.encoding, query.truncate), converted, sql)
+    held = offsets_in_flight(queue, {offset})
+    return OneMessage(row(rows[0], query.encoding, query.truncate, held), converted, sql)
 
 
 async def life(call: Call[Any, None]) -> Life:

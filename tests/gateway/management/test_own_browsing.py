@@ -52,6 +52,8 @@ def test_a_queue_is_browsed_in_pages_and_stays_as_it_is(
         method, _, _ = channel.basic_get(orders)
         assert method is not None
         assert (method.redelivered, method.message_count) == (False, 4)
+        states = [each["state"] for each in messages(own_gateway, orders)["items"]]
+        assert states == ["in flight", "ready", "ready", "ready", "ready"]
         channel.basic_nack(method.delivery_tag, requeue=True)
 
 
