@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from queue_core.policies.policy_keys import ALTERNATE_EXCHANGE
+from queue_core.policies.policy_keys import ALTERNATE_EXCHANGE, inert_keys
 from queue_core.policies.policy_set import NO_POLICIES, PolicySet
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class PolicyApplication:
     async def change(self, policies: PolicySet) -> None:
         """Takes other policies, and applies them to everything that is there. What is made while
         this goes on gets them at once."""
+        self._tell_inert(policies)
         self.current = policies
         for number, queue in enumerate(list(self._queues.values()), 1):
             if not queue.is_deleted:
@@ -53,6 +54,16 @@ class PolicyApplication:
                 self.apply_to_exchange(spec.name)
             if number % APPLIED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+    def _tell_inert(self, policies: PolicySet) -> None:
+        """Tells people of keys that have no effect, once for each policy that has them."""
+        for policy in policies.all:
+            if policy not in self.current.all:
+                for key in inert_keys(policy.definition):
+                    log.warning(
+                        "policy '%s': key '%s' is kept and shown, and has no effect here",
+                        *(policy.name, key),
+                    )
 
     def apply_to_queue(self, queue: Queue) -> None:
         """Applies the policies to one queue. One whose values fail to act keeps those it had; the

@@ -30,6 +30,7 @@ from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import Will
 from queue_core.store.nodes.locks import NODE_LOCKS
 from queue_core.store.tables.definitions_import import DefinitionsImports, ImportRecord
+from queue_core.store.tables.parameters import Parameters
 from queue_core.store.tables.policies import Policies
 from queue_core.store.tables.retained import RetainedTable
 from queue_core.store.tables.sessions import SessionTables
@@ -75,6 +76,10 @@ def vhosts(house: House) -> Vhosts:
 
 def policies(house: House) -> Policies:
     return Policies(house.manager._database.engine)
+
+
+def parameters(house: House) -> Parameters:
+    return Parameters(house.manager._database.engine)
 
 
 def imports(house: House) -> DefinitionsImports:
@@ -204,6 +209,9 @@ STATEMENTS: Final[dict[str, Statement]] = {
     "Policies.put": lambda house: policies(house).put("/", POLICY),
     "Policies.remove": lambda house: policies(house).remove("/", "old"),
     "Users.put": lambda house: users(house).put("bob", None),
+    "Parameters._put": lambda house: parameters(house).put("tool", "/", "new", 1),
+    "Parameters._remove": lambda house: parameters(house).remove("tool", "/", "old"),
+    "Users.set_limit": lambda house: users(house).set_limit("ann", "max-channels", 5),
     "Users.remove": lambda house: users(house).remove("ann"),
     "Users.grant": lambda house: users(house).grant("ann", "/", Permission("a", "b", "c")),
     "Users.remove_all": lambda house: users(house).remove_all(["ann"]),
@@ -254,6 +262,7 @@ async def prepare(house: House, db: asyncpg.Connection) -> None:
     old = ExchangeSpec("x", ExchangeKind.FANOUT)
     await house.manager._database.definitions.add_exchange("/", old)
     await policies(house).put("/", Policy("old", "^x", {"max-length": 5}))
+    await parameters(house).put("tool", "/", "old", 1)
     await db.execute(PREPARED)
 
 

@@ -125,6 +125,11 @@ async def revoke(house: House, db: asyncpg.Connection) -> None:
     assert await house.manager.refresh_rights()
 
 
+async def set_policy(house: House, db: asyncpg.Connection) -> None:
+    await db.execute("SELECT howdah.set_policy('short', '^q', '{\"max-length\": 3}')")
+    assert await house.manager.refresh_rights()
+
+
 async def begin_session(house: House, db: asyncpg.Connection) -> None:
     await open_session(house)
 
@@ -204,6 +209,11 @@ LOSSES: dict[str, tuple[Act, str, str]] = {
         revoke,
         "UPDATE howdah.permission SET write = '.*' WHERE user_name = 'bob'",
         "the newest change of what user 'bob' may do in virtual host '/'",
+    ),
+    "a policy": (
+        set_policy,
+        "DELETE FROM howdah.policy",
+        "policy 'short' of virtual host '/'",
     ),
     "a session": (
         begin_session,

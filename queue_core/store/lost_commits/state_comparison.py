@@ -35,6 +35,7 @@ KINDS: Final = {
     "exchange": "exchange '{1}' of virtual host '{0}'",
     "queue": "queue '{1}' of virtual host '{0}'",
     "binding": "the binding from exchange '{1}' to {2} '{3}' with key '{4}' in virtual host '{0}'",
+    "policy": "{1} '{2}' of virtual host '{0}'",
     "user": "user '{0}'",
     "permission": "what user '{0}' may do in virtual host '{1}'",
     "topic_permission": "what user '{0}' may do on exchange '{2}' of virtual host '{1}'",
@@ -55,6 +56,11 @@ STATEMENTS: Final = {
     "binding": """
         SELECT vhost, source, destination_kind, destination, routing_key, arguments::text, ''
         FROM howdah.binding
+    """,
+    "policy": """
+        SELECT vhost, CASE WHEN is_operator THEN 'operator policy' ELSE 'policy' END, name,
+               jsonb_build_array(pattern, apply_to, priority, definition)::text
+        FROM howdah.policy
     """,
     "user": """
         SELECT name, concat_ws(' ', password_hash, scram_verifier, (
@@ -107,6 +113,7 @@ def remembered(vhosts: Mapping[str, Vhost], roll: Roll, sessions: Sessions) -> I
         },
         "queue": dict.fromkeys(_queues(vhosts), ""),
         "binding": dict.fromkeys(_bindings(vhosts), ""),
+        "policy": dict(_policies(vhosts)),
         **_rights(roll),
         **_clients(sessions),
     }
@@ -126,6 +133,14 @@ def _bindings(vhosts: Mapping[str, Vhost]) -> Iterator[Key]:
             kind = "exchange" if isinstance(end, ExchangeRef) else "queue"
             arguments = _canonical(msgspec.json.encode(stored(binding.arguments or {})))
             yield vhost.name, binding.source, kind, end.name, binding.key, arguments
+
+
+def _policies(vhosts: Mapping[str, Vhost]) -> Iterator[tuple[Key, str]]:
+    for vhost in vhosts.values():
+        for each in vhost.policies.current.all:
+            kind = "operator policy" if each.is_operator else "policy"
+            said = [each.pattern, each.apply_to.value, each.priority, dict(each.definition)]
+            yield (vhost.name, kind, each.name), _canonical(msgspec.json.encode(said))
 
 
 def _rights(roll: Roll) -> Inventory:
@@ -177,7 +192,7 @@ async def read_inventory(connection: asyncpg.Connection) -> Inventory:
     for kind, statement in STATEMENTS.items():
         rows = [tuple(row.values()) for row in await connection.fetch(statement)]
         found[kind] = {row[:-1]: row[-1] for row in rows}
-    for kind in ("permission", "topic_permission"):
+    for kind in ("permission", "topic_permission", "policy"):
         found[kind] = {key: _canonical(value.encode()) for key, value in found[kind].items()}
     found["binding"] = {
         (*key[:-1], _canonical(key[-1].encode())): value for key, value in found["binding"].items()
