@@ -101,8 +101,8 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vhost",
         metavar="NAME",
-        help="only the exchanges, queues and bindings of this virtual host; a file of one virtual "
-        "host may go into another",
+        help="only parameters, policies, exchanges, queues and bindings of this virtual host; the "
+        "file of one virtual host may go into another",
     )
 
 

@@ -38,6 +38,8 @@ DESCRIPTIONS: Final = frozenset(
         "limits",
     )
 )
+# Lists that only the file of all virtual hosts has.
+OF_ALL_VHOSTS: Final = ("users", "vhosts", "permissions")
 OF_THE_VHOST_ITSELF: Final = ("default_queue_type", "limits")
 UNDEFINED: Final = "undefined"  # how RabbitMQ writes a default queue type that nobody chose
 # Keys of items that say how something is doing, or who made it.
@@ -59,8 +61,9 @@ class Document:
 
 
 def read_document(data: bytes, vhost: str | None = None) -> Document:
-    """Reads a file. `vhost` is the virtual host that it is for, where it is the file of one: the
-    items need not name it then. Raises InvalidArgument."""
+    """Reads a file. With `vhost`, only what is for that virtual host: all of the file of one, whose
+    items need not name it and may come from another, or what names it in the file of all. Raises
+    InvalidArgument."""
     if len(data) > MOST_BYTES:
         raise InvalidArgument(
             f"the definitions have {len(data)} bytes, and {MOST_BYTES} are the most; split them "
@@ -84,18 +87,14 @@ def read_object(found: object, vhost: str | None = None) -> Document:
         for key in found
         if key not in DESCRIPTIONS and key not in set(Section)
     ]
-    notes += [
-        f"'{key}' is for all virtual hosts, and not taken from the file of one"
-        for key in Section
-        if key not in sections and found.get(key)
-    ]
     if vhost is not None:
         notes += [
             f"'{key}' of the virtual host is not taken from its file; see `howdah vhost`"
             for key in OF_THE_VHOST_ITSELF
             if found.get(key) not in (None, "", [], {}, UNDEFINED)
         ]
-    reader = _Reader(vhost, notes)
+    is_whole = any(key in found for key in OF_ALL_VHOSTS)
+    reader = _Reader(vhost, notes, is_whole=is_whole)
     items = {each: reader.items(each, found.get(each.value, [])) for each in sections}
     return Document({each: of for each, of in items.items() if of}, tuple(notes))
 
@@ -103,14 +102,18 @@ def read_object(found: object, vhost: str | None = None) -> Document:
 class _Reader:
     """Reads the items of each list, and gathers notes on keys that nobody knows."""
 
-    def __init__(self, vhost: str | None, notes: list[str]) -> None:
+    def __init__(self, vhost: str | None, notes: list[str], *, is_whole: bool) -> None:
         self._vhost = vhost
         self._notes = notes
+        self._is_whole = is_whole
 
     def items(self, section: Section, found: object) -> tuple[Item, ...]:
         if not isinstance(found, list):
             raise InvalidArgument(f"'{section}' in the definitions must be a list")
-        return tuple(self._item(section, number, each) for number, each in enumerate(found))
+        numbered = list(enumerate(found))
+        if self._vhost is not None and self._is_whole:
+            numbered = [(n, each) for n, each in numbered if _names(each, self._vhost)]
+        return tuple(self._item(section, number, each) for number, each in numbered)
 
     def _item(self, section: Section, number: int, found: object) -> Item:
         place = f"{section}[{number}]"
@@ -126,6 +129,11 @@ class _Reader:
             return msgspec.convert(found, TYPES[section])
         except (msgspec.ValidationError, RecursionError) as error:
             raise InvalidArgument(f"{place} in the definitions: {error}") from None
+
+
+def _names(item: object, vhost: str) -> bool:
+    """Tells whether an item is of a virtual host; what is no item at all is judged later."""
+    return not isinstance(item, dict) or item.get("vhost") == vhost
 
 
 def _require_shallow(found: dict[str, Any]) -> None:

@@ -110,12 +110,13 @@ def test_what_a_file_says_and_nobody_here_reads_is_named() -> None:
     )
 
 
-def test_users_in_the_file_of_one_virtual_host_are_not_taken_and_named() -> None:
-    document = read({"users": [{"name": "ada", "password_hash": ""}]}, vhost="/")
+def test_of_the_file_of_all_only_what_names_a_virtual_host_is_read_for_it() -> None:
+    queues = [{"name": name, "vhost": name} for name in ("here", "there")]
+    users = [{"name": "ada", "password_hash": ""}]
+    document = read({"users": users, "vhosts": [], "queues": queues}, vhost="here")
     assert not document.of(UserItem)
-    assert document.notes == (
-        "'users' is for all virtual hosts, and not taken from the file of one",
-    )
+    assert [(each.vhost, each.name) for each in document.of(QueueItem)] == [("here", "here")]
+    assert document.notes == ()
 
 
 @pytest.mark.parametrize(
