@@ -6,6 +6,7 @@ decides is not its business.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import msgspec
 from gateway.acceptor import ProtocolFactory
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
 from gateway.config.keys import Config
-from gateway.database import reaching
+from gateway.database import DatabaseError, reaching
 from gateway.listeners import announcement, open_listener
 from gateway.management.standby import open_standby
 from gateway.tls_handshakes import TlsCounters
@@ -27,6 +28,7 @@ from protocols.refusing_connection import Answer, RefusingConnection
 from queue_core.store.nodes.cluster_node import ClusterNode, join_cluster
 from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.nodes.standby_reading import read_ahead
+from queue_core.store.ownership import OwnershipLost
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +63,26 @@ async def serve_in_turn(config: Config, url: str, stack: AsyncExitStack) -> Clus
     stack.push_async_callback(node.leave)
     async with AsyncExitStack() as waiting:
         await _open_listeners(config, node, waiting)
-        async with reaching(url):
-            await read_ahead(url)
+        await _prepare(url, node)
         if not node.is_up:
             print("standby", flush=True)
         await node.until_up()
+        # Ports are free at once; nobody's last answer from the standby holds up the takeover.
+        closing = asyncio.create_task(waiting.pop_all().aclose(), name="end of standby")
+        stack.push_async_callback(asyncio.wait, [closing])
+        await asyncio.sleep(0)
     return node
+
+
+async def _prepare(url: str, node: ClusterNode) -> None:
+    """Reads and opens beforehand what a takeover needs. A database that is away just now is no
+    reason to end: the node joins again."""
+    try:
+        async with reaching(url):
+            await read_ahead(url)
+            await node.prepare()
+    except DatabaseError as error:
+        raise OwnershipLost(f"this node cannot stand by: {error}") from error
 
 
 async def _open_listeners(config: Config, node: ClusterNode, stack: AsyncExitStack) -> None:

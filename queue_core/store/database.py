@@ -208,7 +208,7 @@ async def open_database(
 def _login(url: str, node: ClusterNode | str, settings: StoreSettings) -> Login:
     if isinstance(node, str):
         return Login(url, NodeTerms(node, settings.max_message_size))
-    return Login(url, node.terms, node.life)
+    return Login(url, node.terms, node.life, node.take_spare())
 
 
 async def _open_pool(url: str, size: int, server: ExaminedServer) -> asyncpg.Pool:

@@ -91,6 +91,7 @@ FENCED_MEANWHILE: Final = (
     "it; this one stops, so that no message is delivered twice"
 )
 TAKE_SECONDS: Final = 10  # for transactions of the owner before that are still open
+SPARE_SECONDS: Final = 0.5  # for a session that waited to say that it is there
 LOCK_ATTEMPTS: Final = 20
 LOCK_PAUSE_SECONDS: Final = 0.1
 
@@ -116,6 +117,7 @@ class Login:
     url: str
     terms: NodeTerms
     life: NodeLife | None = None  # of a cluster's node, which is up; None: one for this alone
+    spare: asyncpg.Connection | None = None  # a session of `open_writer` that waited for its use
 
     @property
     def try_lock(self) -> str:
@@ -127,7 +129,7 @@ async def take_ownership(login: Login) -> tuple[Owner, asyncpg.Connection]:
     with. Raises OSError or PostgresError while the database is out of reach, DatabaseInUse when
     another gateway has it, OwnershipLost when this node is gone already, NoSession behind a pooler
     that gives no session."""
-    connection = await open_session(login.url, SETTINGS)
+    connection = await _first_session(login)
     try:
         await _lock(connection, login)
         fence, past = await _take(connection, login)
@@ -135,6 +137,23 @@ async def take_ownership(login: Login) -> tuple[Owner, asyncpg.Connection]:
     except BaseException:
         await connection.close(timeout=5)
         raise
+
+
+async def open_writer(url: str) -> asyncpg.Connection:
+    """Opens a session to write with, before it is needed."""
+    return await open_session(url, SETTINGS)
+
+
+async def _first_session(login: Login) -> asyncpg.Connection:
+    """Uses the session that was opened before, if it answers; it may be long ago."""
+    if login.spare is not None:
+        try:
+            async with asyncio.timeout(SPARE_SECONDS):
+                await login.spare.execute("SELECT 1")
+            return login.spare
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            login.spare.terminate()
+    return await open_session(login.url, SETTINGS)
 
 
 class Owner:

@@ -90,7 +90,7 @@ async def until_answers(gateway: GatewayProcess, status: int, words: str = "") -
 
 async def stands_by(gateway: GatewayProcess) -> None:
     await until(lambda: "management" in gateway.ports, lambda: gateway.said())
-    words = await until_answers(gateway, 503)
+    words = await until_answers(gateway, 503, "node 'first' serves")
     assert '"role":"standby"' in words
 
 

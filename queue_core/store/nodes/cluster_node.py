@@ -30,6 +30,7 @@ from queue_core.store.ownership import (
     DatabaseInUse,
     OwnershipLost,
     open_session,
+    open_writer,
 )
 from queue_core.store.pooler_check import NoSession
 from queue_core.store.retry_rules import AWAY
@@ -70,6 +71,7 @@ class ClusterNode:
         self._lost: list[Callable[[Exception], None]] = []
         self._asking = asyncio.Lock()  # held while a question is under way
         self._is_draining = False
+        self._spare: asyncpg.Connection | None = None  # to write with, once this node is up
         begins = boot_seconds() + TRUST_SHARE * fenced_lease
         self.membership = Membership(life.id, terms.lease_ms / 1000, begins)
         self._complain = Complaints(log).warn
@@ -91,6 +93,15 @@ class ClusterNode:
         """Returns when this node serves. Raises OwnershipLost where it was fenced before."""
         await asyncio.shield(self._risen)
 
+    async def prepare(self) -> None:
+        """Opens the session to write with, so that a takeover need not wait for it."""
+        self._spare = await open_writer(self._url)
+
+    def take_spare(self) -> asyncpg.Connection | None:
+        """Gives the prepared session away; None: there is none."""
+        spare, self._spare = self._spare, None
+        return spare
+
     def on_lost(self, tell: Callable[[Exception], None]) -> None:
         """Calls `tell` when this node must not serve any longer."""
         self._lost.append(tell)
@@ -106,6 +117,9 @@ class ClusterNode:
         with suppress(asyncio.CancelledError):
             await self._task
         self._connection.terminate()
+        spare = self.take_spare()
+        if spare is not None:
+            spare.terminate()
         if not self._risen.done():
             self._risen.cancel()
 
