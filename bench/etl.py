@@ -58,8 +58,8 @@ async def fill(url: str, messages: int, name: str = QUEUE) -> int:
     connection = await asyncpg.connect(url)
     try:
         queue: int = await connection.fetchval(
-            "INSERT INTO howdah.queue (vhost, name, kind, arguments) "
-            """VALUES ('/', $1, 'stream', '{"x-queue-type": "stream"}') RETURNING id""",
+            "INSERT INTO howdah.queue (vhost, name, kind, arguments, shard) "
+            """VALUES ('/', $1, 'stream', '{"x-queue-type": "stream"}', 0) RETURNING id""",
             name,
         )
         for start in range(0, messages, SEGMENT_MESSAGES):

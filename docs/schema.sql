@@ -23,7 +23,6 @@ CREATE TABLE howdah.gateway (
     id               integer NOT NULL,  -- Always 1.
     epoch            bigint NOT NULL,   -- Counts the gateways that have owned this database.
     node             text,              -- Name of the gateway that owns it now, or did last.
-    generation       integer NOT NULL,  -- Generation of the journal tables that counts.
     started_at       timestamptz,       -- When the owner took over.
     max_message_size bigint,            -- Largest message in bytes that the owner takes; null: no gateway has said so
                                         -- yet.
@@ -138,9 +137,11 @@ CREATE TABLE howdah.queue (
     created_by text,                                 -- User that declared it.
     created_at timestamptz DEFAULT now() NOT NULL,   -- When it was declared.
     paused_at  timestamptz,                          -- Since when nothing is delivered from it; null: it is not paused.
+    shard      smallint NOT NULL,                    -- Shard that it belongs to, with its messages and its journal.
     CONSTRAINT queue_pkey PRIMARY KEY (id),
     CONSTRAINT queue_vhost_name_key UNIQUE (vhost, name),
     CONSTRAINT queue_kind_check CHECK ((kind = ANY (ARRAY['classic'::text, 'stream'::text]))),
+    CONSTRAINT queue_shard_check CHECK (((shard >= 0) AND (shard <= 63))),
     CONSTRAINT queue_vhost_fkey FOREIGN KEY (vhost) REFERENCES howdah.vhost(name) ON DELETE CASCADE
 );
 
@@ -181,8 +182,10 @@ CREATE TABLE howdah.session (
     state           text NOT NULL,                        -- connected or disconnected.
     connected_at    timestamptz,                          -- When it was last connected.
     disconnected_at timestamptz,                          -- When it was last disconnected; expiry counts from it.
+    shard           smallint NOT NULL,                    -- Shard that it belongs to, as its queue and its will.
     CONSTRAINT session_pkey PRIMARY KEY (id),
     CONSTRAINT session_vhost_client_id_key UNIQUE (vhost, client_id),
+    CONSTRAINT session_shard_check CHECK (((shard >= 0) AND (shard <= 63))),
     CONSTRAINT session_state_check CHECK ((state = ANY (ARRAY['connected'::text, 'disconnected'::text]))),
     CONSTRAINT session_vhost_fkey FOREIGN KEY (vhost) REFERENCES howdah.vhost(name) ON DELETE CASCADE
 );
@@ -235,7 +238,9 @@ CREATE TABLE howdah.will (
     body             bytea,                        -- The payload.
     user_name        text,                         -- User whose will it is; null: nobody's, it is dropped.
     is_built_in      boolean,                      -- User is guest or anonymous by the configuration.
+    shard            smallint NOT NULL,            -- Shard that it belongs to, as the session of its client.
     CONSTRAINT will_pkey PRIMARY KEY (vhost, client_id),
+    CONSTRAINT will_shard_check CHECK (((shard >= 0) AND (shard <= 63))),
     CONSTRAINT will_vhost_fkey FOREIGN KEY (vhost) REFERENCES howdah.vhost(name) ON DELETE CASCADE
 );
 ALTER TABLE howdah.will ALTER COLUMN body SET STORAGE EXTERNAL;
@@ -268,7 +273,9 @@ CREATE TABLE howdah.retained (
     native           bytea,                        -- Properties as the publisher encoded them: a consumer of the same
                                                    -- protocol gets them byte for byte.
     body             bytea,                        -- The payload.
+    shard            smallint NOT NULL,            -- Shard that it belongs to.
     CONSTRAINT retained_pkey PRIMARY KEY (vhost, topic),
+    CONSTRAINT retained_shard_check CHECK (((shard >= 0) AND (shard <= 63))),
     CONSTRAINT retained_vhost_fkey FOREIGN KEY (vhost) REFERENCES howdah.vhost(name) ON DELETE CASCADE
 );
 ALTER TABLE howdah.retained ALTER COLUMN body SET STORAGE EXTERNAL;
@@ -285,6 +292,10 @@ CREATE TABLE howdah.segment (
     retired_at timestamptz,                           -- Since when nobody needs it, while a reader keeps it from being
                                                       -- dropped; null: needed, or dropped at once.
     archive    text,                                  -- Where a copy was archived; null: nowhere.
+    node_id    integer,                               -- Node that writes it, or did last; null: a gateway of a release
+                                                      -- before.
+    needed_by  smallint[],                            -- Shards that may have messages in it; null: it is open, and
+                                                      -- shared by those of its node.
     CONSTRAINT segment_pkey PRIMARY KEY (id)
 );
 
@@ -339,7 +350,8 @@ ALTER TABLE howdah.message_body ALTER COLUMN body SET STORAGE EXTERNAL;
 -- What is settled, one row per group and flush. State of a group: from its newest full row on, the
 -- highest floor and the union of acked; see settlement_state.
 CREATE TABLE howdah.settlement (
-    generation integer NOT NULL,                      -- Generation; partition key. Only gateway's own counts.
+    generation integer NOT NULL,                      -- Generation; partition key. Only that of the queue's shard
+                                                      -- counts.
     seq        bigint NOT NULL,                       -- Order of the rows, numbered by the gateway.
     queue_id   bigint NOT NULL,                       -- Queue.
     group_name text NOT NULL,                         -- Consumer group of a stream; empty for a classic queue.
@@ -355,7 +367,7 @@ CREATE TABLE howdah.settlement (
 
 -- Deliveries that failed.
 CREATE TABLE howdah.redelivery (
-    generation integer NOT NULL,                    -- Generation; partition key. Only gateway's own counts.
+    generation integer NOT NULL,                    -- Generation; partition key. Only that of the queue's shard counts.
     queue_id   bigint NOT NULL,                     -- Queue.
     "offset"   bigint NOT NULL,                     -- Message whose delivery failed.
     count      integer NOT NULL,                    -- How often it failed; the highest row counts.
@@ -374,7 +386,7 @@ CREATE INDEX redelivery_delayed_idx ON howdah.redelivery
 
 -- Message identifiers that a queue has seen within its window.
 CREATE TABLE howdah.deduplication (
-    generation integer NOT NULL,      -- Generation; partition key. Only gateway's own counts.
+    generation integer NOT NULL,      -- Generation; partition key. Only that of the queue's shard counts.
     queue_id   bigint NOT NULL,       -- Queue.
     message_id text NOT NULL,         -- Message identifier that was taken.
     seen_at    timestamptz NOT NULL,  -- When it was taken.
@@ -383,7 +395,8 @@ CREATE TABLE howdah.deduplication (
 
 -- MQTT packet identifiers in flight, so that QoS 2 survives a restart.
 CREATE TABLE howdah.packet (
-    generation integer NOT NULL,                    -- Generation; partition key. Only gateway's own counts.
+    generation integer NOT NULL,                    -- Generation; partition key. Only that of the session's shard
+                                                    -- counts.
     seq        bigint NOT NULL,                     -- Order of the rows, numbered by the gateway.
     session_id bigint NOT NULL,                     -- Session.
     direction  smallint NOT NULL,                   -- 0: from the client, 1: to the client.
@@ -625,6 +638,29 @@ CREATE TABLE howdah.global_parameter (
     name  text NOT NULL,   -- Name.
     value jsonb NOT NULL,  -- Value, as given.
     CONSTRAINT global_parameter_pkey PRIMARY KEY (name)
+);
+
+-- Parts of all that is durable, always 64: whose each is, and which generation of the journal counts
+-- for it.
+CREATE TABLE howdah.shard (
+    id         smallint NOT NULL,          -- Number; see shard_of().
+    node_id    integer,                    -- Node that owns it, and alone writes what belongs to it; null: no gateway
+                                           -- has owned it yet.
+    epoch      bigint DEFAULT 0 NOT NULL,  -- Counts its owners.
+    generation integer NOT NULL,           -- Generation of the journal that counts for it: of the owner before, until
+                                           -- the owner has adopted it.
+    CONSTRAINT shard_pkey PRIMARY KEY (id),
+    CONSTRAINT shard_id_check CHECK (((id >= 0) AND (id <= 63)))
+) WITH (fillfactor=50);
+
+-- Generations of the journal that have partitions; one that no shard names is dropped.
+CREATE TABLE howdah.journal_generation (
+    number    integer GENERATED ALWAYS AS IDENTITY,  -- Number of its partitions, such as settlement_<number>; of all
+                                                     -- nodes together, and never used again.
+    node_id   integer,                               -- Node that writes it, or did; null: a gateway of a release
+                                                     -- before.
+    opened_at timestamptz DEFAULT now() NOT NULL,    -- When it was opened.
+    CONSTRAINT journal_generation_pkey PRIMARY KEY (number)
 );
 
 -- ----------------------------------------------------------------------------------------------- views
@@ -1414,6 +1450,15 @@ EXCEPTION
 END
 $function$;
 
+-- Shard that a name hashes to: of a session (by client), group, retained message (by topic) or queue.
+CREATE FUNCTION howdah.shard_of(vhost text, kind text, name text) RETURNS smallint
+LANGUAGE sql
+IMMUTABLE PARALLEL SAFE
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+    SELECT (get_byte(sha256(convert_to(concat_ws(chr(10), vhost, kind, name), 'UTF8')), 0) & 63)::smallint
+$function$;
+
 -- Makes one partition and attaches it, without a lock that readers or writers wait for. Internal.
 CREATE FUNCTION howdah.attach_leaf(p_parent name, p_key name, p_number integer) RETURNS void
 LANGUAGE plpgsql
@@ -1461,8 +1506,12 @@ BEGIN
 END
 $function$;
 
--- Opens a segment: of that stream, or with null one that all classic queues share. For the gateway.
-CREATE FUNCTION howdah.create_segment(p_queue_id bigint DEFAULT NULL) RETURNS integer
+-- Opens a segment: of that stream, or with null one that all classic queues of the node share. For the
+-- gateway.
+CREATE FUNCTION howdah.create_segment(
+    p_queue_id bigint DEFAULT NULL,
+    p_node_id integer DEFAULT NULL
+) RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1476,14 +1525,17 @@ BEGIN
             USING ERRCODE = 'undefined_object',
                   HINT = 'Only streams have segments of their own; give null for the shared ones.';
     END IF;
-    INSERT INTO howdah.segment (queue_id) VALUES (p_queue_id) RETURNING id INTO created;
+    -- Known from the start for a stream: its segments belong to its shard, also when it is deleted.
+    INSERT INTO howdah.segment (queue_id, node_id, needed_by)
+    VALUES (p_queue_id, p_node_id, (SELECT ARRAY[q.shard] FROM howdah.queue q WHERE q.id = p_queue_id))
+    RETURNING id INTO created;
     PERFORM howdah.attach_leaf('message', 'segment_id', created);
     PERFORM howdah.attach_leaf('message_body', 'segment_id', created);
     RETURN created;
 END
 $function$;
 
--- Notes that a segment is closed for writing, and what is in it. For the gateway.
+-- Notes that a segment is closed for writing, what is in it, and who may need it. For the gateway.
 CREATE FUNCTION howdah.seal_segment(
     p_segment_id integer,
     p_messages bigint,
@@ -1495,25 +1547,34 @@ SECURITY DEFINER
 SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    UPDATE howdah.segment
-    SET sealed_at = coalesce(sealed_at, now()), messages = p_messages, bytes = p_bytes,
-        newest_at = p_newest_at
-    WHERE id = p_segment_id;
+    UPDATE howdah.segment g
+    SET sealed_at = coalesce(g.sealed_at, now()), messages = p_messages, bytes = p_bytes,
+        newest_at = p_newest_at,
+        -- All shards that could have written to it: which ones did, only those who read it know.
+        needed_by = coalesce(g.needed_by, ARRAY(
+            SELECT s.id FROM howdah.shard s
+            WHERE s.node_id = g.node_id OR g.node_id IS NULL ORDER BY s.id))
+    WHERE g.id = p_segment_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no segment %', p_segment_id USING ERRCODE = 'undefined_object';
     END IF;
 END
 $function$;
 
--- Notes since when nobody needs a segment that a reader keeps from being dropped. For the gateway.
+-- Notes since when nobody needs a segment that a reader keeps from being dropped; nothing where other
+-- nodes need it. For the gateway.
 CREATE FUNCTION howdah.retire_segment(p_segment_id integer) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    UPDATE howdah.segment SET retired_at = coalesce(retired_at, now())
-    WHERE id = p_segment_id AND sealed_at IS NOT NULL;
+    UPDATE howdah.segment g
+    SET retired_at = CASE
+        WHEN (SELECT count(DISTINCT s.node_id) FROM howdah.shard s WHERE s.id = ANY (g.needed_by)) <= 1
+        THEN coalesce(g.retired_at, now())
+    END
+    WHERE g.id = p_segment_id AND g.sealed_at IS NOT NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no sealed segment %', p_segment_id
             USING ERRCODE = 'undefined_object',
@@ -1583,14 +1644,24 @@ AS $function$
         WHERE s.id = p_segment_id AND s.archive IS NULL)
 $function$;
 
--- Keeps everyone out of a segment until this transaction ends, to copy what is alive in it and drop
--- it. Set lock_timeout first. For the gateway.
-CREATE FUNCTION howdah.lock_segment(p_segment_id integer) RETURNS void
+-- Keeps everyone out of a segment until this transaction ends, to copy what is alive in it and let it
+-- go; where other nodes need it, only those that let it go, too. Set lock_timeout first. For the
+-- gateway.
+CREATE FUNCTION howdah.lock_segment(p_segment_id integer, p_node_id integer) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
+DECLARE
+    needed smallint[];
 BEGIN
+    -- Of two nodes that let it go at the same time, one comes second, and drops it.
+    SELECT g.needed_by INTO needed FROM howdah.segment g WHERE g.id = p_segment_id FOR UPDATE;
+    IF EXISTS (
+        SELECT FROM howdah.shard s WHERE s.id = ANY (needed) AND s.node_id IS DISTINCT FROM p_node_id
+    ) THEN
+        RETURN;
+    END IF;
     -- All that dropping it will need, before anything is copied out of it in vain; parents before
     -- partitions and message before message_body, as readers take them: else they could deadlock.
     LOCK TABLE ONLY howdah.message, ONLY howdah.message_body IN ACCESS EXCLUSIVE MODE;
@@ -1600,7 +1671,7 @@ BEGIN
 END
 $function$;
 
--- Drops a segment with everything in it. Set lock_timeout first. For the gateway.
+-- Drops a segment with everything in it. Set lock_timeout first. Internal: for release_segment().
 CREATE FUNCTION howdah.drop_segment(p_segment_id integer) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -1623,8 +1694,62 @@ BEGIN
 END
 $function$;
 
--- Makes the journal partitions of a generation, those that are not there yet. For the gateway.
-CREATE FUNCTION howdah.open_generation(p_generation integer) RETURNS void
+-- Notes that the shards of a node need a segment no more; the last one drops it, and gets true. Set
+-- lock_timeout first. For the gateway.
+CREATE FUNCTION howdah.release_segment(p_segment_id integer, p_node_id integer) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    left_over smallint[];
+BEGIN
+    -- Whoever comes second waits for the row, and finds what the first has left of the array.
+    UPDATE howdah.segment g SET needed_by = ARRAY(
+        SELECT n.shard FROM unnest(g.needed_by) AS n (shard)
+        WHERE NOT EXISTS (SELECT FROM howdah.shard s WHERE s.id = n.shard AND s.node_id = p_node_id)
+        ORDER BY n.shard)
+    WHERE g.id = p_segment_id
+    RETURNING g.needed_by INTO left_over;
+    IF cardinality(left_over) > 0 THEN
+        RETURN false;
+    END IF;
+    PERFORM howdah.drop_segment(p_segment_id);
+    RETURN true;
+END
+$function$;
+
+-- Takes over the open segments of nodes whose shards this node owns now, before it adopts these. For
+-- the gateway.
+CREATE FUNCTION howdah.adopt_segments(p_node_id integer) RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    -- An open segment that classic queues share belongs to a node. Who takes over all shards of that node
+    -- goes on with it; where there are several heirs, the first seals it, for all of them.
+    UPDATE howdah.segment g
+    SET node_id = p_node_id,
+        sealed_at = CASE WHEN w.is_shared THEN now() END,
+        needed_by = CASE WHEN w.is_shared THEN w.shards END
+    FROM (
+        SELECT j.node_id, array_agg(s.id ORDER BY s.id) AS shards,
+               bool_or(s.node_id IS DISTINCT FROM p_node_id) AS is_shared
+        FROM howdah.shard s JOIN howdah.journal_generation j ON j.number = s.generation
+        WHERE j.node_id IS DISTINCT FROM p_node_id
+        GROUP BY j.node_id
+        HAVING bool_or(s.node_id = p_node_id)
+    ) w
+    WHERE g.node_id IS NOT DISTINCT FROM w.node_id AND g.queue_id IS NULL AND g.sealed_at IS NULL;
+    UPDATE howdah.segment g SET node_id = p_node_id
+    WHERE g.queue_id IS NOT NULL AND g.sealed_at IS NULL AND g.node_id IS DISTINCT FROM p_node_id
+      AND g.needed_by && ARRAY(SELECT s.id FROM howdah.shard s WHERE s.node_id = p_node_id);
+END
+$function$;
+
+-- Makes the journal partitions of a generation, those that are not there yet. Internal.
+CREATE FUNCTION howdah.attach_generation(p_generation integer) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1643,6 +1768,39 @@ BEGIN
 END
 $function$;
 
+-- Opens a generation of the journal that a node writes, and returns its number. For the gateway.
+CREATE FUNCTION howdah.open_generation(p_node_id integer) RETURNS integer
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    opened integer;
+BEGIN
+    INSERT INTO howdah.journal_generation (node_id) VALUES (p_node_id) RETURNING number INTO opened;
+    PERFORM howdah.attach_generation(opened);
+    RETURN opened;
+END
+$function$;
+
+-- Generations of the journal that no shard names and no node writes. For the gateway.
+CREATE FUNCTION howdah.unused_generations() RETURNS SETOF integer
+LANGUAGE sql
+STABLE
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+    -- Of a node that lives, the newest is in use, also before a shard names it.
+    SELECT g.number FROM howdah.journal_generation g
+    WHERE NOT EXISTS (SELECT FROM howdah.shard s WHERE s.generation = g.number)
+      AND to_regclass(format('howdah.settlement_%s', g.number)) IS NOT NULL
+      AND (
+          EXISTS (
+              SELECT FROM howdah.journal_generation l
+              WHERE l.node_id = g.node_id AND l.number > g.number)
+          OR NOT EXISTS (SELECT FROM howdah.node n WHERE n.id = g.node_id AND n.state <> 'gone'))
+    ORDER BY g.number
+$function$;
+
 -- Drops the journal partitions of a generation that no longer counts. Set lock_timeout first. For the
 -- gateway.
 CREATE FUNCTION howdah.drop_generation(p_generation integer) RETURNS void
@@ -1652,18 +1810,28 @@ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     journal name;
+    passed integer;
 BEGIN
-    IF p_generation >= (SELECT g.generation FROM howdah.gateway g) THEN
+    IF p_generation NOT IN (SELECT howdah.unused_generations()) THEN
         RAISE EXCEPTION 'generation % is in use', p_generation
             USING ERRCODE = 'object_in_use',
-                  HINT = 'Only generations before the one in howdah.gateway may be dropped.';
+                  HINT = 'Only those may be dropped that unused_generations() names.';
     END IF;
     FOREACH journal IN ARRAY ARRAY['settlement', 'redelivery', 'deduplication', 'packet'] LOOP
         EXECUTE format('DROP TABLE IF EXISTS howdah.%I', format('%s_%s', journal, p_generation));
     END LOOP;
-    -- The marks of the generation itself stay for one more: transactions that began in it leave theirs
-    -- there, also when the next one has begun.
-    EXECUTE format('DROP TABLE IF EXISTS howdah.%I', format('commit_mark_%s', p_generation - 1));
+    -- The marks of a node's generation stay for one more: transactions that began in it leave theirs
+    -- there, also when the next one has begun. A node that is gone begins none.
+    FOR passed IN
+        SELECT g.number FROM howdah.journal_generation g
+        WHERE to_regclass(format('howdah.settlement_%s', g.number)) IS NULL AND (
+            NOT EXISTS (SELECT FROM howdah.node n WHERE n.id = g.node_id AND n.state <> 'gone')
+            OR g.number < p_generation AND g.node_id = (
+                SELECT d.node_id FROM howdah.journal_generation d WHERE d.number = p_generation))
+    LOOP
+        EXECUTE format('DROP TABLE IF EXISTS howdah.%I', format('commit_mark_%s', passed));
+        DELETE FROM howdah.journal_generation WHERE number = passed;
+    END LOOP;
 END
 $function$;
 
@@ -1678,6 +1846,28 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = 'Ask a view, such as howdah.queue_status.';
     END IF;
 END
+$function$;
+
+-- Generation of the journal that counts for a queue: that of its shard. Internal: for the views.
+CREATE FUNCTION howdah.generation_of(queue_id bigint) RETURNS integer
+LANGUAGE sql
+STABLE
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+    SELECT s.generation FROM howdah.queue q JOIN howdah.shard s ON s.id = q.shard
+    WHERE q.id = generation_of.queue_id
+$function$;
+
+-- Segments in which no message of a queue counts any more, whatever lies there. Internal: for the
+-- views.
+CREATE FUNCTION howdah.left_segments(queue_id bigint) RETURNS integer[]
+LANGUAGE sql
+STABLE
+SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+    SELECT coalesce(array_agg(g.id), '{}')
+    FROM howdah.queue q JOIN howdah.segment g ON g.retired_at IS NOT NULL OR NOT q.shard = ANY (g.needed_by)
+    WHERE q.id = left_segments.queue_id
 $function$;
 
 -- Offset of the oldest message of a queue that is on disk; null: there is none. Internal: for the
@@ -1762,7 +1952,7 @@ SET search_path TO 'pg_catalog', 'pg_temp'
 SET jit TO 'off'
 AS $function$
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(group_names.queue_id);
     reached text;
 BEGIN
     PERFORM howdah.check_view_key(view_key);
@@ -1787,7 +1977,7 @@ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(settled.queue_id);
     first_seq CONSTANT bigint := coalesce((
         SELECT f.seq FROM howdah.settlement f
         WHERE f.queue_id = settled.queue_id AND f.group_name = settled.group_name AND f.is_full
@@ -1872,10 +2062,9 @@ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(messages_between.queue_id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    retired CONSTANT integer[] := howdah.left_segments(messages_between.queue_id);
 BEGIN
     PERFORM howdah.check_view_key(view_key);
     RETURN QUERY
@@ -1915,10 +2104,9 @@ SET enable_seqscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(delayed_count.queue_id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    retired CONSTANT integer[] := howdah.left_segments(delayed_count.queue_id);
     settled_below bigint;
     settled_above int8multirange;
 BEGIN
@@ -2489,7 +2677,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation integer;
     candidates integer[];
     settled int8multirange := '{}';
     wanted int8multirange;
@@ -2509,10 +2697,11 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
     candidates := ARRAY(
         SELECT g.id FROM howdah.segment g
-        WHERE g.retired_at IS NULL
+        WHERE g.id <> ALL (howdah.left_segments(target.id))
           AND g.queue_id IS NOT DISTINCT FROM CASE target.kind WHEN 'stream' THEN target.id END);
     IF target.kind = 'classic' THEN
         SELECT int8multirange(int8range(NULL, s.floor)) + s.acked INTO settled
@@ -2623,7 +2812,7 @@ BEGIN
     END IF;
     candidates := ARRAY(
         SELECT g.id FROM howdah.segment g
-        WHERE g.retired_at IS NULL
+        WHERE g.id <> ALL (howdah.left_segments(target.id))
           AND g.queue_id IS NOT DISTINCT FROM CASE target.kind WHEN 'stream' THEN target.id END);
     SELECT m."offset" INTO low FROM howdah.message m
     WHERE m.queue_id = target.id AND m.segment_id = ANY (candidates)
@@ -2690,7 +2879,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation integer;
     message howdah.message;
 BEGIN
     SELECT * INTO target FROM howdah.queue q
@@ -2700,6 +2889,7 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
     SELECT * INTO message FROM howdah.message m
     WHERE m.queue_id = target.id AND m."offset" = message_life."offset"
     ORDER BY m.segment_id DESC LIMIT 1;
@@ -2939,11 +3129,10 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
     unsettled int8multirange := int8multirange(int8range(coalesce(from_offset, 0), NULL));
     span int8range;
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    current_generation integer;
+    retired integer[];
     missing integer := "limit";
     found_rows bigint;
 BEGIN
@@ -2956,6 +3145,8 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
+    retired := howdah.left_segments(target.id);
     IF target.kind = 'classic' THEN
         SELECT unsettled * int8multirange(int8range(s.floor, NULL)) - s.acked INTO unsettled
         FROM howdah.settlement_state s WHERE s.queue_id = target.id;
@@ -3421,7 +3612,7 @@ AS $function$
         FROM howdah.segment s CROSS JOIN (VALUES ('message'), ('message_body')) AS t (parent)
         UNION ALL
         SELECT t.parent, g.generation
-        FROM howdah.gateway g
+        FROM (SELECT DISTINCT s.generation FROM howdah.shard s) g
         CROSS JOIN (
             VALUES ('settlement'), ('redelivery'), ('deduplication'), ('packet'), ('commit_mark')
         ) AS t (parent)
@@ -3526,7 +3717,7 @@ BEGIN
             PERFORM howdah.attach_leaf('message_body', 'segment_id', p_number);
         END IF;
     ELSE
-        PERFORM howdah.open_generation(p_number);
+        PERFORM howdah.attach_generation(p_number);
     END IF;
 END
 $function$;
@@ -4061,6 +4252,7 @@ GRANT SELECT ON
     howdah.secret,
     howdah.segment,
     howdah.archive_mark,
+    howdah.journal_generation,
     howdah.consumer_lag,
     howdah.session_status,
     howdah.session_subscriptions,
@@ -4068,7 +4260,7 @@ GRANT SELECT ON
     howdah.etl_status,
     howdah.segment_status
     TO howdah_gateway;
-GRANT SELECT, UPDATE ON howdah.gateway TO howdah_gateway;
+GRANT SELECT, UPDATE ON howdah.gateway, howdah.shard TO howdah_gateway;
 GRANT SELECT, INSERT, DELETE ON howdah.ownership, howdah.definitions_import TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     howdah.vhost,
@@ -4103,12 +4295,14 @@ GRANT SELECT, UPDATE (waiting_for), DELETE ON howdah.outbox TO howdah_gateway;
 GRANT SELECT, UPDATE (done_at, error, result), DELETE ON howdah.command TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON howdah.consumer TO howdah_gateway;
 GRANT EXECUTE ON FUNCTION
-    howdah.create_segment(bigint),
+    howdah.create_segment(bigint, integer),
     howdah.seal_segment(integer, bigint, bigint, timestamptz),
     howdah.retire_segment(integer),
-    howdah.lock_segment(integer),
-    howdah.drop_segment(integer),
+    howdah.lock_segment(integer, integer),
+    howdah.release_segment(integer, integer),
+    howdah.adopt_segments(integer),
     howdah.open_generation(integer),
+    howdah.unused_generations(),
     howdah.drop_generation(integer),
     howdah.browse(text, bigint, integer, boolean, boolean, text),
     howdah.offset_at(text, timestamptz, text),
@@ -4134,6 +4328,7 @@ GRANT SELECT ON
     howdah.node,
     howdah.definitions_import,
     howdah.policy,
+    howdah.shard,
     howdah.settlement_state,
     howdah.consumer_lag,
     howdah.queue_status,
@@ -4254,6 +4449,7 @@ GRANT SELECT ON
     howdah.archive_mark,
     howdah.node,
     howdah.policy,
+    howdah.shard,
     howdah.settlement_state,
     howdah.consumer_lag,
     howdah.queue_status,

@@ -278,7 +278,7 @@ class Manager:
         self._background.start()
         if not await self.auth.refresh():
             raise StoreUnavailable("users and permissions cannot be read; nobody could be let in")
-        await self.sessions.recover(self._database.found.generation)
+        await self.sessions.recover()
         self._has_found_all = True
         self.agenda.on_earlier = self._agenda_moved.set
         self.memory.sources.update(

@@ -39,11 +39,12 @@ _MESSAGES: Final = """
 _SETTLED: Final = """
     SELECT s.queue_id, lower(r.span) AS low, upper(r.span) AS high, s.written_at
     FROM (
-        SELECT queue_id, written_at, acked, floor,
-               lag(floor) OVER w AS before, row_number() OVER w AS number, is_full
-        FROM howdah.settlement
-        WHERE generation = (SELECT generation FROM howdah.gateway)
-        WINDOW w AS (PARTITION BY queue_id, group_name ORDER BY seq)
+        SELECT j.queue_id, j.written_at, j.acked, j.floor,
+               lag(j.floor) OVER w AS before, row_number() OVER w AS number, j.is_full
+        FROM howdah.settlement j
+        JOIN howdah.queue q ON q.id = j.queue_id
+        JOIN howdah.shard h ON h.id = q.shard AND h.generation = j.generation
+        WINDOW w AS (PARTITION BY j.queue_id, j.group_name ORDER BY j.seq)
     ) s
     CROSS JOIN LATERAL unnest(
         s.acked + int8multirange(int8range(coalesce(s.before, 0), greatest(s.floor, s.before, 0)))
@@ -53,7 +54,7 @@ _SETTLED: Final = """
 _REDELIVERIES: Final = """
     SELECT q.vhost, q.name AS queue, f.written_at
     FROM howdah.redelivery f JOIN howdah.queue q ON q.id = f.queue_id
-    WHERE f.generation = (SELECT generation FROM howdah.gateway)
+    JOIN howdah.shard h ON h.id = q.shard AND h.generation = f.generation
 """
 
 

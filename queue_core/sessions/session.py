@@ -114,7 +114,7 @@ class SessionStore(Protocol):
         """Reads all stored sessions. Those that were connected are disconnected from now on."""
         ...
 
-    async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
+    async def packets(self) -> dict[int, list[PacketRecord]]:
         """Reads what is in flight, by session."""
         ...
 

@@ -393,11 +393,11 @@ class Sessions:
 
     # --- starting, and what the writer and people ask
 
-    async def recover(self, generation: int) -> None:
+    async def recover(self) -> None:
         """Restores what was stored, once all queues are there. Whoever was connected when the
         gateway ended is away from now on."""
         now = self._clock()
-        packets = await self._store.packets(generation)
+        packets = await self._store.packets()
         for state in await self._store.load(now):
             vhost = self._vhosts[state.key[0]]
             self._states[state.key] = state

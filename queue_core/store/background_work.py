@@ -30,6 +30,7 @@ from queue_core.store.requests.outbox import Outbox
 from queue_core.store.requests.redrive import Redrive
 from queue_core.store.requests.sql_commands import Commands
 from queue_core.store.retry_rules import AWAY
+from queue_core.store.shards import ALL_SHARDS
 from queue_core.store.upkeep.drop_segments import Maintenance
 from queue_core.store.write.journal_snapshot import JournalSnapshot
 
@@ -75,8 +76,7 @@ class BackgroundWork:
 
     def start(self) -> None:
         """Begins to write."""
-        found = self._database.found
-        self._database.writer.start(found.generation, found.next_seq)
+        self._database.writer.start(self._database.found.next_seq)
 
     async def poll(self) -> int:
         """Takes over what SQL brings, the outbox and what people asked for, and returns how much
@@ -158,7 +158,9 @@ class BackgroundWork:
         are missing, not only a table."""
         there = [row["id"] for row in await connection.fetch(QUEUE_IDS)]
         losses = [await self._database.commit_check.lost_commits(connection)] if is_short else []
-        losses += find_losses(self._database.queues.queues, there, await recover(connection))
+        # Of all shards: the tables may know nothing of this node's ownership any more.
+        found = await recover(connection, ALL_SHARDS)
+        losses += find_losses(self._database.queues.queues, there, found)
         return losses + differences(self._remembered(), await read_inventory(connection))
 
     async def keep_up(self) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from queue_core.counters import Counters
 from queue_core.message.message import utc
+from queue_core.store.adoption import adopt
 from queue_core.store.lost_commits.commit_check import CommitCheck
 from queue_core.store.lost_commits.losses import count_losses
 from queue_core.store.nodes.cluster_node import ClusterNode
@@ -175,14 +176,16 @@ async def open_database(
         engine = _make_engine(url, server, owner.fence)
         held.push_async_callback(engine.dispose)
         reader, definitions = Reader(pool, forms, counters), DefinitionStore(engine)
-        found = await recover(connection)
+        commit_check = CommitCheck(settings.record_folder, owner.fence, owner.past)
+        held.callback(commit_check.abandon)
+        shortfall = await commit_check.judge(connection)
+        shards = await adopt(connection, owner.fence)
+        found = await recover(connection, shards, owner.fence.node.id)
         await recover_delays(connection, found, utc(clock()))
         for segment in found.segments:
             book.add(segment)
         defined = await definitions.load()
-        commit_check = CommitCheck(settings.record_folder, owner.fence, owner.past)
-        held.callback(commit_check.abandon)
-        await commit_check.examine(connection, found, defined.queues)
+        await commit_check.begin(connection, shortfall, found, defined.queues)
         counters.losses_noted = await count_losses(connection)
         return Database(
             owner=owner,

@@ -48,6 +48,7 @@ from queue_core.store.nodes.rows import (
 from queue_core.store.planner_settings import NO_JIT
 from queue_core.store.pooler_check import require_session
 from queue_core.store.primary import connect_to_primary
+from queue_core.store.shards import take_all
 from queue_core.store.tcp_keepalive import keep_alive
 from queue_core.store.write.fence import READ_COMMITTED, Fence
 from queue_core.store.write.synchronous_commit import insist_on_commits
@@ -83,7 +84,7 @@ TAKE: Final = """
     SET epoch = epoch + 1, node = $1, started_at = clock_timestamp(), max_message_size = $2,
         lineage = coalesce(lineage, gen_random_uuid())
     WHERE id = 1
-    RETURNING epoch, started_at, lineage, generation
+    RETURNING epoch, started_at, lineage
 """
 OWNER: Final = "SELECT epoch, node, started_at FROM howdah.gateway WHERE id = 1"
 FENCED_MEANWHILE: Final = (
@@ -275,6 +276,7 @@ async def _take(connection: asyncpg.Connection, login: Login) -> tuple[Fence, Pa
             await connection.execute(f"SET LOCAL lock_timeout = '{TAKE_SECONDS}s'")
             await lock_members(connection)
             life = await _enter(connection, login)
+            generation = await take_all(connection, life.id)
             tenures, extent = await read_tenures(connection), await read_extent(connection)
             row = await connection.fetchrow(TAKE, terms.name, terms.max_message_size)
             if row is not None:
@@ -290,11 +292,11 @@ async def _take(connection: asyncpg.Connection, login: Login) -> tuple[Fence, Pa
     if row is None:
         raise StoreUnavailable(
             "howdah.gateway has no row: somebody deleted it; INSERT INTO howdah.gateway "
-            "(id, epoch, generation) VALUES (1, (SELECT coalesce(max(epoch), 0) FROM "
-            "howdah.ownership), (SELECT max(generation) FROM howdah.settlement)) makes it again"
+            "(id, epoch) VALUES (1, (SELECT coalesce(max(epoch), 0) FROM howdah.ownership)) makes "
+            "it again"
         )
     past = Past(str(row["lineage"]), place, tenures, extent)
-    return Fence(life, epoch, started_at, Marks(extent, row["generation"])), past
+    return Fence(life, epoch, started_at, Marks(extent, generation)), past
 
 
 async def _enter(connection: asyncpg.Connection, login: Login) -> NodeLife:

@@ -47,19 +47,29 @@ from queue_core.store.schema_columns import (
     tuned,
     vhost_column,
 )
+from queue_core.store.schema_etl import archive_mark, etl_checkpoint
 from queue_core.store.schema_imports import definitions_import
 from queue_core.store.schema_losses import MARK_TABLE, commit_mark, log_end, loss, ownership
 from queue_core.store.schema_nodes import node
 from queue_core.store.schema_policies import global_parameter, parameter, policy
+from queue_core.store.schema_shards import (
+    journal_generation,
+    segment_owner_columns,
+    shard,
+    shard_column,
+)
 
 __all__ = [
     "SCHEMA",
     "VERSION_TABLE",
     "Timestamp",
+    "archive_mark",
     "commit_mark",
     "consumer",
     "definitions_import",
+    "etl_checkpoint",
     "global_parameter",
+    "journal_generation",
     "log_end",
     "loss",
     "metadata",
@@ -70,6 +80,7 @@ __all__ = [
     "policy",
     "queue_activity",
     "secret",
+    "shard",
     "topic_permission",
     "user",
     "vhost",
@@ -142,7 +153,6 @@ gateway = Table(
     ),
     required("epoch", BigInteger, "Counts the gateways that have owned this database."),
     optional("node", Text, "Name of the gateway that owns it now, or did last."),
-    required("generation", Integer, "Generation of the journal tables that counts."),
     optional("started_at", Timestamp, "When the owner took over."),
     optional(
         "max_message_size",
@@ -198,6 +208,7 @@ queue = Table(
     optional(
         "paused_at", Timestamp, "Since when nothing is delivered from it; null: it is not paused."
     ),
+    shard_column("Shard that it belongs to, with its messages and its journal."),
     UniqueConstraint("vhost", "name"),
     comment="Durable queues.",
 )
@@ -251,6 +262,7 @@ session = Table(
     ),
     optional("connected_at", Timestamp, "When it was last connected."),
     optional("disconnected_at", Timestamp, "When it was last disconnected; expiry counts from it."),
+    shard_column("Shard that it belongs to, as its queue and its will."),
     UniqueConstraint("vhost", "client_id"),
     comment="Sessions that outlive their connection.",
 )
@@ -284,6 +296,7 @@ will = Table(
     *content_columns(),
     optional("user_name", Text, "User whose will it is; null: nobody's, it is dropped."),
     optional("is_built_in", Boolean, "User is guest or anonymous by the configuration."),
+    shard_column("Shard that it belongs to, as the session of its client."),
     PrimaryKeyConstraint("vhost", "client_id"),
     comment="Messages to publish when a client is lost.",
 )
@@ -296,6 +309,7 @@ retained = Table(
     required("qos", SmallInteger, "QoS that it was published with."),
     required("retained_at", Timestamp, "When it became the topic's last value."),
     *content_columns(),
+    shard_column("Shard that it belongs to."),
     PrimaryKeyConstraint("vhost", "topic"),
     comment="Last message of each topic, for those who subscribe later.",
 )
@@ -319,6 +333,7 @@ segment = Table(
         "or dropped at once.",
     ),
     optional("archive", Text, "Where a copy was archived; null: nowhere."),
+    *segment_owner_columns(),
     comment="Segments of the log: one partition of message and one of message_body each.",
 )
 
@@ -360,11 +375,12 @@ message_body = Table(
 # ----------------------------------------------------------------------------------- journal
 
 
-def _journal(name: str, *columns: Any, comment: str) -> Table:
+def _journal(name: str, *columns: Any, comment: str, owner: str = "queue") -> Table:
+    generation = f"Generation; partition key. Only that of the {owner}'s shard counts."
     return Table(
         name,
         metadata,
-        required("generation", Integer, "Generation; partition key. Only gateway's own counts."),
+        required("generation", Integer, generation),
         *columns,
         comment=comment,
         postgresql_partition_by="LIST (generation)",
@@ -447,6 +463,7 @@ packet = _journal(
     _written_at(),
     PrimaryKeyConstraint("session_id", "direction", "packet_id", "seq", "generation"),
     comment="MQTT packet identifiers in flight, so that QoS 2 survives a restart.",
+    owner="session",
 )
 
 # ------------------------------------------------------------------------------ work from SQL
@@ -490,38 +507,6 @@ command = Table(
     optional("error", Text, "Why it failed; null: it did not."),
     Index("command_open_idx", "id", postgresql_where=text("done_at IS NULL")),
     comment="What people asked the gateway to do, through purge(), redrive() and their like.",
-)
-
-# --------------------------------------------------------------------------------- Spark jobs
-
-etl_checkpoint = Table(
-    "etl_checkpoint",
-    metadata,
-    required("job", Text, "export or replay."),
-    required("target", Text, "Where it writes to: a directory, or the name of a replay."),
-    required("queue_id", BigInteger, "Queue that it reads."),
-    required("offset", BigInteger, "All up to this offset is done; -1: nothing."),
-    required("messages", BigInteger, "Messages done so far.", server_default=text("0")),
-    required("changed_at", Timestamp, "When it last moved.", server_default=NOW),
-    required("changed_by", Text, "Login that moved it.", server_default=text("CURRENT_USER")),
-    PrimaryKeyConstraint("job", "target", "queue_id"),
-    comment="How far each Spark job has come: one row per job, target and queue.",
-)
-
-archive_mark = Table(
-    "archive_mark",
-    metadata,
-    Column(
-        "queue_id",
-        BigInteger,
-        primary_key=True,
-        autoincrement=False,
-        comment="Stream whose segments are kept; 0: those that the classic queues share.",
-    ),
-    required("marked_at", Timestamp, "When it was marked.", server_default=NOW),
-    required("marked_by", Text, "Login that marked it."),
-    comment="Logs whose segments are kept until segment.archive says where a copy is; see "
-    "keep_for_archive().",
 )
 
 for _table in (message, message_body, will, retained, outbox):

@@ -187,7 +187,7 @@ async def test_each_partition_is_one_session_that_says_who_it_is(
 def test_an_infinite_time_is_refused(spark: SparkSession, migrated_url: str) -> None:
     execute(
         migrated_url,
-        "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 's', 'stream')",
+        "INSERT INTO howdah.queue (vhost, name, kind, shard) VALUES ('/', 's', 'stream', 0)",
         "SELECT howdah.create_segment(1)",
         'INSERT INTO howdah.message (segment_id, queue_id, "offset", enqueued_at, expires_at, '
         "durable, exchange, routing_key, body) "
@@ -205,7 +205,7 @@ def test_an_unknown_queue_is_named_with_those_that_are_there(
 ) -> None:
     execute(
         migrated_url,
-        "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'orders', 'classic')",
+        "INSERT INTO howdah.queue (vhost, name, kind, shard) VALUES ('/', 'orders', 'classic', 0)",
     )
     with pytest.raises(EtlError, match=r"no durable queue 'order' .* known there: orders"):
         read_queue(spark, migrated_url, "order")

@@ -18,6 +18,7 @@ from tests.support.gateway_process import GatewayProcess, howdah, running
 from tests.support.logins import a_login
 from tests.support.operator import refusal
 from tests.support.postgres import execute
+from tests.support.seed import make_queue
 
 COMMANDS = (["queue", "list"], ["publish", "a", "b"], ["user", "list"], ["vhost", "list"])
 
@@ -70,7 +71,7 @@ async def test_a_login_is_told_that_a_definition_is_hidden_and_by_which_grant_it
     owner: asyncpg.Connection, database_url: str
 ) -> None:
     assert howdah("migrate", environ=configured(database_url)).returncode == 0
-    await owner.execute("INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'classic')")
+    await make_queue(owner, "q")
     await owner.execute("REVOKE SELECT ON howdah.queue, howdah.binding FROM howdah_operator")
     async with a_login(owner, database_url, "howdah_operator") as url:
         shown = howdah("queue", "show", "q", environ=configured(url)).stdout

@@ -28,6 +28,7 @@ from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import SessionState
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import Will
+from queue_core.store.adoption import adopt
 from queue_core.store.nodes.locks import NODE_LOCKS
 from queue_core.store.tables.definitions_import import DefinitionsImports, ImportRecord
 from queue_core.store.tables.parameters import Parameters
@@ -135,10 +136,12 @@ async def drop(house: House, connection: Any) -> None:
     await house.manager._background.maintenance._drop(connection, segment, [], {})
 
 
+async def adopt_shards(house: House, connection: Any) -> None:
+    await adopt(connection, house.manager.writer.fence)
+
+
 async def drop_generation(house: House, connection: Any) -> None:
-    maintenance = house.manager._background.maintenance
-    maintenance._oldest_generation = house.manager.writer.generation - 1
-    await maintenance._drop_generations(connection)
+    await house.manager._background.maintenance._drop_generations(connection)
 
 
 async def note_activity(house: House, connection: Any) -> None:
@@ -170,6 +173,7 @@ RIGHTS: Final = [Step(Section.USERS, "bob", None, Action.CREATE, wanted=BOB)]
 
 # By the function that opens the transaction. Each changes something where nothing is in its way.
 STATEMENTS: Final[dict[str, Statement]] = {
+    "adopt": on_pool(adopt_shards),
     "Database.leave_mark": lambda house: house.manager._database.leave_mark(),
     "DefinitionStore._execute": lambda house: house.manager._database.definitions.add_vhost("new"),
     "DefinitionStore.add_exchange": lambda house: house.manager._database.definitions.add_exchange(
@@ -352,6 +356,7 @@ UNCHANGING: Final = {
     "RetainedTable.delete_expired",
     "Commands.run",
     "Commands.forget",
+    "adopt",  # the shards are its own already
 }
 
 

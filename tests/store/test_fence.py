@@ -25,6 +25,7 @@ from queue_core.store.pooler_check import NoSession
 from queue_core.store.write.fence import FENCED, fenced
 from tests.support.managers import House, Told
 from tests.support.pooler import PROGRAM, running_pooler
+from tests.support.seed import append, make_segment
 from tests.support.until import PATIENCE_SECONDS, until_true
 
 needs_pooler = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
@@ -256,3 +257,23 @@ async def test_a_pooled_session_commits_to_the_disk_whoever_had_it_before(
                 "read committed"
             )
     await house.close()
+
+
+async def test_the_key_of_a_message_does_not_keep_a_second_writer_out_and_the_fence_does(
+    house: House, db: asyncpg.Connection
+) -> None:
+    """Two nodes with a segment each could both give an offset: the segment is part of the key."""
+    await house.queue("q")
+    await house.store("q", b"first")
+    queue = await db.fetchval("SELECT id FROM howdah.queue")
+    segment = await make_segment(db)
+    await append(db, segment, queue, [0])
+    assert await db.fetchval("SELECT count(*) FROM howdah.message") == 2
+    node = house.manager.writer.fence.node
+    await db.execute("UPDATE howdah.node SET state = 'gone' WHERE id = $1", node.id)
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        async with fenced(db, house.manager.writer.fence.begin()):
+            await append(db, await make_segment(db), queue, [0])
+    assert refused.value.sqlstate == FENCED
+    assert await db.fetchval("SELECT count(*) FROM howdah.message") == 2
+    await house.crash()

@@ -166,7 +166,8 @@ BOUND = """
     VALUES ('/', 'amq.fanout', 'queue', 'q', '')
 """
 DECLARED = """
-    INSERT INTO howdah.queue (vhost, name, kind, arguments) VALUES ('/', 'old', 'classic', '{}')
+    INSERT INTO howdah.queue (vhost, name, kind, arguments, shard)
+    VALUES ('/', 'old', 'classic', '{}', 0)
 """
 LOSSES: dict[str, tuple[Act, str, str]] = {
     "an exchange": (
@@ -347,7 +348,7 @@ async def test_marks_are_forgotten_with_their_generation_and_prove_what_came_aft
     for number in range(30):  # no message, no settlement: marks alone fill a generation
         await house.queue(f"q{number}")
         await house.upkeep()
-    generation = await db.fetchval("SELECT generation FROM howdah.gateway")
+    generation = await db.fetchval("SELECT max(generation) FROM howdah.shard")
     assert generation >= 2
     names = [f"commit_mark_{generation - 1}", f"commit_mark_{generation}"]
     assert await db.fetchval(leaves) == names
@@ -363,11 +364,11 @@ async def test_a_transaction_of_the_generation_before_leaves_its_mark_there(
     partitions, and must not look for them."""
     monkeypatch.setattr("queue_core.store.write.journal_generation.GENERATION_ROWS", 1)
     await house.queue("q")
-    before = await db.fetchval("SELECT generation FROM howdah.gateway")
+    before = await db.fetchval("SELECT max(generation) FROM howdah.shard")
     passage = house.manager.writer.fence.begin()
     await house.store("q", b"1")
     await house.upkeep()
-    assert await db.fetchval("SELECT generation FROM howdah.gateway") > before
+    assert await db.fetchval("SELECT max(generation) FROM howdah.shard") > before
     async with fenced(db, passage):
         pass
     assert passage.mark is not None
@@ -381,6 +382,7 @@ async def test_notes_of_what_memory_knows_leave_no_mark(
     """A failover that loses them alone ends nobody's connection."""
     await house.queue("q")
     await house.store("q", b"1")
+    await house.upkeep()  # drops the generation before
     await house.consume("q")
     await house.flushed()
     mark = await db.fetchval(NEWEST_MARK)

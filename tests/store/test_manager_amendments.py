@@ -90,7 +90,7 @@ async def test_it_survives_the_journal_starting_again(
     noting: House, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_generation, "GENERATION_ROWS", 2)
-    generation = "SELECT generation FROM howdah.gateway"
+    generation = "SELECT max(generation) FROM howdah.shard"
     before = await db.fetchval(generation)
     for _ in range(6):
         delivery = await noting.vhost.get("q")

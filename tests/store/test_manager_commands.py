@@ -12,6 +12,7 @@ import pytest
 from queue_core.outcomes import ACCEPTED
 from queue_core.queues.spec import QueueSpec
 from tests.support.managers import House, bodies, drained
+from tests.support.seed import make_queue
 from tests.support.sql_requests import final_state, outcome, publish
 from tests.support.until import until
 
@@ -88,7 +89,7 @@ async def test_a_command_is_for_the_queue_that_it_was_given_for(
     await house.close()
     command = await db.fetchval("SELECT howdah.delete_queue('q')")
     await db.execute("DELETE FROM howdah.queue WHERE name = 'q'")
-    await db.execute("INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'classic')")
+    await make_queue(db, "q")
     await house.open()
     assert await final_state(db, command) == "failed"
     assert "q" in house.vhost.queues

@@ -151,7 +151,7 @@ async def test_the_catalog_is_the_same_as_if_the_code_had_made_the_tables(
 async def test_down_leaves_nothing_behind_and_up_again_works(database_url: str) -> None:
     await migration.upgrade(database_url)
     connection = await asyncpg.connect(database_url)
-    await connection.execute("SELECT howdah.create_segment(), howdah.open_generation(2)")
+    await connection.execute("SELECT howdah.create_segment(), howdah.open_generation(7)")
     await connection.close()
     assert await migration.downgrade(database_url) is None
     assert await _fetch(database_url, _OBJECTS) == set()
@@ -176,7 +176,7 @@ async def test_back_to_any_revision_and_up_again_everything_is_as_it_was(
 
 async def test_repeatable_files_run_again_change_nothing(migrated_url: str) -> None:
     """With partitions in use."""
-    execute(migrated_url, "SELECT howdah.create_segment(), howdah.open_generation(2)")
+    execute(migrated_url, "SELECT howdah.create_segment(), howdah.open_generation(7)")
     before = await _fetch(migrated_url, _EVERYTHING)
     for path in repeatable.PATHS:
         sql = (statements.FOLDER / path).read_text(encoding="utf-8")

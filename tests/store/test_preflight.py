@@ -68,12 +68,12 @@ async def test_each_missing_grant_is_named(migrated_url: str, plain_url: str) ->
         f"GRANT howdah_gateway TO {user}",
         "REVOKE INSERT ON howdah.message FROM howdah_gateway",
         "REVOKE UPDATE (result) ON howdah.command FROM howdah_gateway",
-        "REVOKE EXECUTE ON FUNCTION howdah.drop_segment FROM howdah_gateway",
+        "REVOKE EXECUTE ON FUNCTION howdah.drop_generation FROM howdah_gateway",
     )
     (problem,) = await _problems(plain_url)
     assert problem == (
         f"the user {user} lacks INSERT on howdah.message, UPDATE on howdah.command.result, "
-        f'EXECUTE on howdah.drop_segment(integer); run GRANT howdah_gateway TO "{user}"'
+        f'EXECUTE on howdah.drop_generation(integer); run GRANT howdah_gateway TO "{user}"'
     )
 
 

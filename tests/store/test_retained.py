@@ -160,8 +160,9 @@ async def test_more_topics_than_are_read_at_once_all_come(migrated_url: str) -> 
     connection = await asyncpg.connect(migrated_url)
     await connection.execute(
         """INSERT INTO howdah.retained (vhost, topic, qos, retained_at, durable, exchange,
-            routing_key, body)
-        SELECT '/', 'fleet/' || n, 0, now(), false, 'amq.topic', 'fleet.' || n, 'x'::bytea
+            routing_key, body, shard)
+        SELECT '/', 'fleet/' || n, 0, now(), false, 'amq.topic', 'fleet.' || n, 'x'::bytea,
+               howdah.shard_of('/', 'retained', 'fleet/' || n)
         FROM generate_series(1, $1) n""",
         many,
     )

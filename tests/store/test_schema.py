@@ -14,7 +14,7 @@ WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p', 'v')
   AND obj_description(c.oid, 'pg_class') IS NULL
 UNION ALL
 SELECT format('column %s.%s', c.relname, a.attname)
-FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p', 'v')
   AND col_description(c.oid, a.attnum) IS NULL
 UNION ALL
@@ -33,9 +33,11 @@ async def test_every_table_column_view_and_function_has_a_comment(db: asyncpg.Co
 async def test_a_fresh_schema_has_one_gateway_row_one_vhost_and_generation_1(
     db: asyncpg.Connection,
 ) -> None:
-    row = await db.fetchrow("SELECT epoch, generation, node FROM howdah.gateway")
+    row = await db.fetchrow("SELECT epoch, node FROM howdah.gateway")
     assert row is not None
-    assert tuple(row) == (0, 1, None)
+    assert tuple(row) == (0, None)
+    shards = await db.fetch("SELECT id, node_id, epoch, generation FROM howdah.shard ORDER BY id")
+    assert [tuple(row) for row in shards] == [(number, None, 0, 1) for number in range(64)]
     assert [row[0] for row in await db.fetch("SELECT name FROM howdah.vhost")] == ["/"]
     for journal in JOURNAL_TABLES:
         assert await db.fetchval("SELECT to_regclass($1)", f"howdah.{journal}_1") is not None
@@ -43,7 +45,7 @@ async def test_a_fresh_schema_has_one_gateway_row_one_vhost_and_generation_1(
 
 async def test_there_is_never_a_second_gateway_row(db: asyncpg.Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError):
-        await db.execute("INSERT INTO howdah.gateway (id, epoch, generation) VALUES (2, 0, 1)")
+        await db.execute("INSERT INTO howdah.gateway (id, epoch) VALUES (2, 0)")
 
 
 def test_leaves_are_told_from_their_parents_by_name() -> None:
@@ -97,11 +99,16 @@ async def test_a_user_takes_its_permissions_with_it(db: asyncpg.Connection) -> N
     "statement",
     [
         pytest.param(
-            "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'q', 'quorum')", id="kind"
+            "INSERT INTO howdah.queue (vhost, name, kind, shard) VALUES ('/', 'q', 'quorum', 0)",
+            id="kind",
         ),
         pytest.param(
-            "INSERT INTO howdah.session (vhost, client_id, protocol, state) "
-            "VALUES ('/', 'c', 'MQTT 5', 'lost')",
+            "INSERT INTO howdah.queue (vhost, name, kind, shard) VALUES ('/', 'q', 'classic', 64)",
+            id="shard",
+        ),
+        pytest.param(
+            "INSERT INTO howdah.session (vhost, client_id, protocol, state, shard) "
+            "VALUES ('/', 'c', 'MQTT 5', 'lost', 0)",
             id="session state",
         ),
         pytest.param(

@@ -14,10 +14,12 @@ from tools.schema import PAGE, render, sections
 # comments on the page.
 _CATALOG = {
     "columns": """
-        SELECT c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-               a.attidentity, a.attstorage, pg_get_expr(d.adbin, d.adrelid), c.relkind,
+        SELECT c.relname, row_number() OVER (PARTITION BY c.oid ORDER BY a.attnum), a.attname,
+               format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+               a.attstorage, pg_get_expr(d.adbin, d.adrelid), c.relkind,
                c.reloptions, pg_get_partkeydef(c.oid)
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+        FROM pg_class c
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p', 'v')
           AND NOT c.relispartition

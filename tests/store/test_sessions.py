@@ -471,10 +471,13 @@ async def test_ten_thousand_sessions_are_back_after_a_restart(migrated_url: str)
     connection = await asyncpg.connect(migrated_url)
     await connection.execute(
         """
-        INSERT INTO howdah.queue (vhost, name, kind)
-            SELECT '/', '$session/c' || n, 'classic' FROM generate_series(1, 10000) n;
-        INSERT INTO howdah.session (vhost, client_id, protocol, queue_name, state, disconnected_at)
-            SELECT '/', 'c' || n, 'MQTT 5', '$session/c' || n, 'disconnected', now()
+        INSERT INTO howdah.queue (vhost, name, kind, shard)
+            SELECT '/', '$session/c' || n, 'classic', howdah.shard_of('/', 'session', 'c' || n)
+            FROM generate_series(1, 10000) n;
+        INSERT INTO howdah.session (
+                vhost, client_id, protocol, queue_name, state, disconnected_at, shard)
+            SELECT '/', 'c' || n, 'MQTT 5', '$session/c' || n, 'disconnected', now(),
+                   howdah.shard_of('/', 'session', 'c' || n)
             FROM generate_series(1, 10000) n;
         INSERT INTO howdah.subscription
             (session_id, filter, qos, no_local, retain_as_published, retain_handling)

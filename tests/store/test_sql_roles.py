@@ -18,6 +18,7 @@ from tests.support.seed import append, change, death, make_queue, make_segment
 DEFINITION_TABLES = (
     "alembic_version",
     "gateway",
+    "shard",
     "node",
     "vhost",
     "exchange",
@@ -119,12 +120,16 @@ async def seeded(db: asyncpg.Connection) -> asyncpg.Connection:
 ALLOWED = [
     ("howdah_gateway", "UPDATE howdah.gateway SET epoch = epoch + 1"),
     ("howdah_gateway", "SELECT version_num FROM howdah.alembic_version"),
-    ("howdah_gateway", "INSERT INTO howdah.queue (vhost, name, kind) VALUES ('/', 'n', 'classic')"),
+    (
+        "howdah_gateway",
+        "INSERT INTO howdah.queue (vhost, name, kind, shard) VALUES ('/', 'n', 'classic', 0)",
+    ),
     ("howdah_gateway", "DELETE FROM howdah.session"),
     ("howdah_gateway", "SELECT howdah.create_segment()"),
     ("howdah_gateway", "SELECT howdah.seal_segment(1, 1, 1, now())"),
-    ("howdah_gateway", "SELECT howdah.drop_segment(1)"),
-    ("howdah_gateway", "SELECT howdah.open_generation(2)"),
+    ("howdah_gateway", "SELECT howdah.release_segment(1, 1)"),
+    ("howdah_gateway", "SELECT howdah.open_generation(1)"),
+    ("howdah_gateway", "UPDATE howdah.shard SET generation = 1"),
     ("howdah_gateway", "INSERT INTO howdah.message_body VALUES (1, 1, 'x')"),
     ("howdah_gateway", "INSERT INTO howdah.message_body_1 VALUES (1, 1, 'x')"),
     ("howdah_gateway", "DELETE FROM howdah.outbox"),

@@ -175,7 +175,7 @@ async def test_a_locked_segment_is_held_with_all_that_its_drop_needs(
     segment, open_one = await make_segment(db), await make_segment(db)
     await other.execute("SET lock_timeout = '500ms'")
     async with db.transaction():
-        await db.execute("SELECT howdah.lock_segment($1)", segment)
+        await db.execute("SELECT howdah.lock_segment($1, 1)", segment)
         for table in ("message", "message_body", f"message_{segment}", f"message_body_{segment}"):
             modes = {row[0] for row in await db.fetch(_LOCKS, f"howdah.{table}")}
             assert "AccessExclusiveLock" in modes
@@ -186,21 +186,19 @@ async def test_a_locked_segment_is_held_with_all_that_its_drop_needs(
 async def test_the_journal_moves_from_one_generation_to_the_next(db: asyncpg.Connection) -> None:
     queue = await make_queue(db, "orders")
     await settle(db, queue, 1, 10, is_full=True)
-    await db.execute("SELECT howdah.open_generation(2)")
+    assert await db.fetchval("SELECT howdah.open_generation(1)") == 2
     await settle(db, queue, 2, 12, is_full=True, generation=2)
-    await db.execute("UPDATE howdah.gateway SET generation = 2")
+    await db.execute("UPDATE howdah.shard SET generation = 2")
     await db.execute("SELECT howdah.drop_generation(1)")
     for journal in JOURNAL_TABLES:
         assert await _leaves(db, journal) == [f"{journal}_2"]
     assert await db.fetchval("SELECT floor FROM howdah.settlement_state") == 12
 
 
-async def test_a_generation_that_was_opened_half_way_is_opened_again(
-    db: asyncpg.Connection,
-) -> None:
-    await db.execute("SELECT howdah.open_generation(2)")
+async def test_a_generation_that_lacks_a_partition_gets_it_again(db: asyncpg.Connection) -> None:
+    assert await db.fetchval("SELECT howdah.open_generation(1)") == 2
     await db.execute("DROP TABLE howdah.packet_2")
-    await db.execute("SELECT howdah.open_generation(2)")
+    await db.execute("SELECT howdah.attach_generation(2)")
     assert await _leaves(db, "packet") == ["packet_1", "packet_2"]
 
 

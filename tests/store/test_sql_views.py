@@ -74,13 +74,19 @@ async def test_a_queue_that_never_settled_starts_at_its_first_message(
     assert await _state(db, "q") == (5, "{}")
 
 
-async def test_only_the_gateways_generation_counts(db: asyncpg.Connection) -> None:
+async def test_only_the_generation_of_the_queues_shard_counts(db: asyncpg.Connection) -> None:
     queue = await make_queue(db, "q")
-    await db.execute("SELECT howdah.open_generation(2)")
+    assert await db.fetchval("SELECT howdah.open_generation(1)") == 2
     await settle(db, queue, 1, 10, is_full=True)
     await settle(db, queue, 2, 20, is_full=True, generation=2)
     assert await _state(db, "q") == (10, "{}")
-    await db.execute("UPDATE howdah.gateway SET generation = 2")
+    await db.execute(
+        "UPDATE howdah.shard SET generation = 2 WHERE id <> howdah.shard_of('/', 'queue', 'q')"
+    )
+    assert await _state(db, "q") == (10, "{}")
+    await db.execute(
+        "UPDATE howdah.shard SET generation = 2 WHERE id = howdah.shard_of('/', 'queue', 'q')"
+    )
     assert await _state(db, "q") == (20, "{}")
 
 

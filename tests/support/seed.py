@@ -24,7 +24,8 @@ async def make_queue(
     db: asyncpg.Connection, name: str, kind: str = "classic", vhost: str = "/"
 ) -> int:
     number: int = await db.fetchval(
-        "INSERT INTO howdah.queue (vhost, name, kind) VALUES ($1, $2, $3) RETURNING id",
+        "INSERT INTO howdah.queue (vhost, name, kind, shard) "
+        "VALUES ($1, $2, $3, howdah.shard_of($1, 'queue', $2)) RETURNING id",
         vhost,
         name,
         kind,

@@ -79,7 +79,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation integer;
     candidates integer[];
     settled int8multirange := '{}';
     wanted int8multirange;
@@ -99,10 +99,11 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
     candidates := ARRAY(
         SELECT g.id FROM howdah.segment g
-        WHERE g.retired_at IS NULL
+        WHERE g.id <> ALL (howdah.left_segments(target.id))
           AND g.queue_id IS NOT DISTINCT FROM CASE target.kind WHEN 'stream' THEN target.id END);
     IF target.kind = 'classic' THEN
         SELECT int8multirange(int8range(NULL, s.floor)) + s.acked INTO settled
@@ -216,7 +217,7 @@ BEGIN
     END IF;
     candidates := ARRAY(
         SELECT g.id FROM howdah.segment g
-        WHERE g.retired_at IS NULL
+        WHERE g.id <> ALL (howdah.left_segments(target.id))
           AND g.queue_id IS NOT DISTINCT FROM CASE target.kind WHEN 'stream' THEN target.id END);
     SELECT m."offset" INTO low FROM howdah.message m
     WHERE m.queue_id = target.id AND m.segment_id = ANY (candidates)
@@ -280,7 +281,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation integer;
     message howdah.message;
 BEGIN
     SELECT * INTO target FROM howdah.queue q
@@ -290,6 +291,7 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
     SELECT * INTO message FROM howdah.message m
     WHERE m.queue_id = target.id AND m."offset" = message_life."offset"
     ORDER BY m.segment_id DESC LIMIT 1;

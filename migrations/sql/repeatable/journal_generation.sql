@@ -1,4 +1,4 @@
--- The journal's partitions of the generation in use, those that are not there yet. Comes last: a partition
+-- The journal's partitions of the generations in use, those that are not there yet. Comes last: a partition
 -- takes over what is granted on its table.
 
-SELECT howdah.open_generation(g.generation) FROM howdah.gateway g;
+SELECT howdah.attach_generation(g.generation) FROM (SELECT DISTINCT s.generation FROM howdah.shard s) g;

@@ -13,7 +13,7 @@ AS $function$
         FROM howdah.segment s CROSS JOIN (VALUES ('message'), ('message_body')) AS t (parent)
         UNION ALL
         SELECT t.parent, g.generation
-        FROM howdah.gateway g
+        FROM (SELECT DISTINCT s.generation FROM howdah.shard s) g
         CROSS JOIN (
             VALUES ('settlement'), ('redelivery'), ('deduplication'), ('packet'), ('commit_mark')
         ) AS t (parent)
@@ -114,7 +114,7 @@ BEGIN
             PERFORM howdah.attach_leaf('message_body', 'segment_id', p_number);
         END IF;
     ELSE
-        PERFORM howdah.open_generation(p_number);
+        PERFORM howdah.attach_generation(p_number);
     END IF;
 END
 $function$;

@@ -152,3 +152,12 @@ EXCEPTION
 END
 $function$;
 COMMENT ON FUNCTION howdah.body_text(bytea) IS 'A body as text; null if it is not UTF-8.';
+
+CREATE OR REPLACE FUNCTION howdah.shard_of(vhost text, kind text, name text) RETURNS smallint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT (get_byte(sha256(convert_to(concat_ws(chr(10), vhost, kind, name), 'UTF8')), 0) & 63)::smallint
+$function$;
+COMMENT ON FUNCTION howdah.shard_of(text, text, text) IS
+    'Shard that a name hashes to: of a session (by client), group, retained message (by topic) or queue.';

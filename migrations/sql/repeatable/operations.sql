@@ -32,11 +32,10 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     target howdah.queue;
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
     unsettled int8multirange := int8multirange(int8range(coalesce(from_offset, 0), NULL));
     span int8range;
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    current_generation integer;
+    retired integer[];
     missing integer := "limit";
     found_rows bigint;
 BEGIN
@@ -49,6 +48,8 @@ BEGIN
             quote_nullable(queue), quote_nullable(vhost)
             USING ERRCODE = 'undefined_object', HINT = 'See howdah.queue_status.';
     END IF;
+    current_generation := howdah.generation_of(target.id);
+    retired := howdah.left_segments(target.id);
     IF target.kind = 'classic' THEN
         SELECT unsettled * int8multirange(int8range(s.floor, NULL)) - s.acked INTO unsettled
         FROM howdah.settlement_state s WHERE s.queue_id = target.id;

@@ -68,7 +68,8 @@ GRANT EXECUTE ON FUNCTION
 
 GRANT SELECT ON howdah.alembic_version, howdah.secret, howdah.segment, howdah.archive_mark
     TO howdah_gateway;
-GRANT SELECT, UPDATE ON howdah.gateway TO howdah_gateway;
+GRANT SELECT, UPDATE ON howdah.gateway, howdah.shard TO howdah_gateway;
+GRANT SELECT ON howdah.journal_generation TO howdah_gateway;
 GRANT SELECT, INSERT, DELETE ON howdah.ownership, howdah.definitions_import TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON howdah.node TO howdah_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
@@ -87,13 +88,15 @@ GRANT SELECT, DELETE, UPDATE (waiting_for) ON howdah.outbox TO howdah_gateway;
 GRANT SELECT, DELETE, UPDATE (done_at, result, error) ON howdah.command TO howdah_gateway;
 GRANT EXECUTE ON FUNCTION
     howdah.hold(integer, timestamptz, integer, bigint, bigint),
-    howdah.create_segment(bigint),
+    howdah.create_segment(bigint, integer),
     howdah.seal_segment(integer, bigint, bigint, timestamptz),
     howdah.retire_segment(integer),
-    howdah.lock_segment(integer),
-    howdah.drop_segment(integer),
+    howdah.lock_segment(integer, integer),
+    howdah.release_segment(integer, integer),
+    howdah.adopt_segments(integer),
     howdah.open_generation(integer),
     howdah.drop_generation(integer),
+    howdah.unused_generations(),
     howdah.torn_tables()
     TO howdah_gateway;
 -- What the management API shows. It looks with these rights, and judges by its own who may see it.
@@ -112,7 +115,7 @@ GRANT EXECUTE ON FUNCTION
 
 -- Whoever reads the log itself: Spark jobs, reports. No passwords, no sessions, no wills.
 GRANT SELECT ON
-    howdah.alembic_version, howdah.gateway, howdah.vhost, howdah.exchange, howdah.queue,
+    howdah.alembic_version, howdah.gateway, howdah.shard, howdah.vhost, howdah.exchange, howdah.queue,
     howdah.binding, howdah.segment, howdah.message, howdah.message_body, howdah.settlement,
     howdah.redelivery, howdah.queue_activity, howdah.etl_checkpoint, howdah.archive_mark
     TO howdah_reader;
@@ -145,7 +148,7 @@ GRANT EXECUTE ON FUNCTION
 -- Operators look into queues, and ask the gateway to change them. They see what is defined and where
 -- things lie (torn_tables() reads it with their rights), and messages through the views only.
 GRANT SELECT ON
-    howdah.alembic_version, howdah.gateway, howdah.vhost, howdah.exchange, howdah.queue,
+    howdah.alembic_version, howdah.gateway, howdah.shard, howdah.vhost, howdah.exchange, howdah.queue,
     howdah.binding, howdah.segment, howdah.session_status, howdah.session_subscriptions,
     howdah.retained_messages, howdah.definitions_import
     TO howdah_operator;

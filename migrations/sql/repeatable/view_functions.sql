@@ -24,6 +24,27 @@ $function$;
 COMMENT ON FUNCTION howdah.check_view_key(uuid) IS
     'Raises insufficient_privilege for whoever does not call through a view. Internal: for the views.';
 
+CREATE OR REPLACE FUNCTION howdah.generation_of(queue_id bigint) RETURNS integer
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT s.generation FROM howdah.queue q JOIN howdah.shard s ON s.id = q.shard
+    WHERE q.id = generation_of.queue_id
+$function$;
+COMMENT ON FUNCTION howdah.generation_of(bigint) IS
+    'Generation of the journal that counts for a queue: that of its shard. Internal: for the views.';
+
+CREATE OR REPLACE FUNCTION howdah.left_segments(queue_id bigint) RETURNS integer[]
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT coalesce(array_agg(g.id), '{}')
+    FROM howdah.queue q JOIN howdah.segment g ON g.retired_at IS NOT NULL OR NOT q.shard = ANY (g.needed_by)
+    WHERE q.id = left_segments.queue_id
+$function$;
+COMMENT ON FUNCTION howdah.left_segments(bigint) IS
+    'Segments in which no message of a queue counts any more, whatever lies there. Internal: for the views.';
+
 CREATE OR REPLACE FUNCTION howdah.oldest_offset(queue_id bigint, view_key uuid) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER COST 1
 SET search_path = pg_catalog, pg_temp
@@ -101,7 +122,7 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $function$
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(group_names.queue_id);
     reached text;
 BEGIN
     PERFORM howdah.check_view_key(view_key);
@@ -127,7 +148,7 @@ SET jit = off
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(settled.queue_id);
     first_seq CONSTANT bigint := coalesce((
         SELECT f.seq FROM howdah.settlement f
         WHERE f.queue_id = settled.queue_id AND f.group_name = settled.group_name AND f.is_full
@@ -214,10 +235,9 @@ SET jit = off
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(messages_between.queue_id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    retired CONSTANT integer[] := howdah.left_segments(messages_between.queue_id);
 BEGIN
     PERFORM howdah.check_view_key(view_key);
     RETURN QUERY
@@ -257,10 +277,9 @@ SET enable_seqscan = off  -- nobody counts how few have a time, so the planner e
 AS $function$
 #variable_conflict use_column
 DECLARE
-    current_generation CONSTANT integer := (SELECT g.generation FROM howdah.gateway g);
+    current_generation CONSTANT integer := howdah.generation_of(delayed_count.queue_id);
     -- A message that outlives its segment is copied into a newer one before the old one goes.
-    retired CONSTANT integer[] :=
-        ARRAY(SELECT g.id FROM howdah.segment g WHERE g.retired_at IS NOT NULL);
+    retired CONSTANT integer[] := howdah.left_segments(delayed_count.queue_id);
     settled_below bigint;
     settled_above int8multirange;
 BEGIN

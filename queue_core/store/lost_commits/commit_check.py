@@ -1,9 +1,9 @@
 """Checks that a database has every commit that was answered: by the marks of commits in memory
 while the gateway runs, and by the record of them beside the database when it starts.
 
-`examine` is for a start, `has_all` for a reconnect. Whatever is found missing is written into
-howdah.loss, and numbers of offsets go on behind what may have been given; then the record begins
-anew.
+`judge` and `begin` are for a start, `has_all` for a reconnect. Whatever is found missing is written
+into howdah.loss, and numbers of offsets go on behind what may have been given; then the record
+begins anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queue_core.queues.spec import QueueKind
 from queue_core.store.lost_commits.commit_mark_file import MarkFile, boot_id, find_record
 from queue_core.store.lost_commits.commit_marks import missing, read_extent
 from queue_core.store.lost_commits.losses import Loss, missing_commits, note_losses, skipped
-from queue_core.store.lost_commits.ownership_history import Past, judge
+from queue_core.store.lost_commits.ownership_history import Past, Shortfall, judge
 from queue_core.store.read.recovery import Recovered
 from queue_core.store.tables.definitions import StoredQueue
 from queue_core.store.write.fence import Fence
@@ -36,14 +36,22 @@ class CommitCheck:
         self._marks = fence.marks
         self._file = MarkFile(folder, past, *fence.ownership)
 
-    async def examine(
-        self, connection: asyncpg.Connection, found: Recovered, queues: Iterable[StoredQueue]
-    ) -> None:
-        """Compares the database with the record of the gateway before, says what is missing, and
-        begins a record of its own. `found` learns of offsets that are not to be given."""
+    async def judge(self, connection: asyncpg.Connection) -> Shortfall | None:
+        """Compares the database with the record of the gateway before, and returns what is missing.
+        For before the first commit: its mark has the number of one that was lost."""
         record = find_record(self._folder, self._past)
         lacking = [] if record is None else await missing(connection, record.numbers)
-        shortfall = judge(record, self._past, lacking, boot_id())
+        return judge(record, self._past, lacking, boot_id())
+
+    async def begin(
+        self,
+        connection: asyncpg.Connection,
+        shortfall: Shortfall | None,
+        found: Recovered,
+        queues: Iterable[StoredQueue],
+    ) -> None:
+        """Says what is missing, and begins a record of its own. `found` learns of offsets that are
+        not to be given."""
         if shortfall is not None:
             losses = [Loss(shortfall.cause, shortfall.detail)]
             if shortfall.messages:

@@ -85,10 +85,12 @@ STATEMENTS: Final = {
                CASE p.direction WHEN 1 THEN '{OUTGOING}' ELSE '{INCOMING}' END,
                p.packet_id::text, p.state::text
         FROM (
-            SELECT DISTINCT ON (session_id, direction, packet_id)
-                   session_id, direction, packet_id, state
-            FROM howdah.packet WHERE generation = (SELECT generation FROM howdah.gateway)
-            ORDER BY session_id, direction, packet_id, seq DESC
+            SELECT DISTINCT ON (j.session_id, j.direction, j.packet_id)
+                   j.session_id, j.direction, j.packet_id, j.state
+            FROM howdah.packet j
+            JOIN howdah.session s ON s.id = j.session_id
+            JOIN howdah.shard h ON h.id = s.shard AND h.generation = j.generation
+            ORDER BY j.session_id, j.direction, j.packet_id, j.seq DESC
         ) p JOIN howdah.session s ON s.id = p.session_id
         WHERE p.state <> 0
     """,

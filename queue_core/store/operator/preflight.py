@@ -31,6 +31,8 @@ _APPEND: Final = "SELECT, INSERT"
 TABLE_RIGHTS: Final[dict[str, str]] = {
     VERSION_TABLE: "SELECT",
     "gateway": "SELECT, UPDATE",
+    "shard": "SELECT, UPDATE",
+    "journal_generation": "SELECT",
     "vhost": _ALL,
     "user": _ALL,
     "permission": _ALL,
@@ -78,13 +80,15 @@ COLUMN_RIGHTS: Final[dict[tuple[str, str], str]] = {
     ("command", "error"): "UPDATE",
 }
 FUNCTIONS: Final = (
-    "create_segment(bigint)",
+    "create_segment(bigint, integer)",
     "seal_segment(integer, bigint, bigint, timestamptz)",
     "retire_segment(integer)",
-    "lock_segment(integer)",
-    "drop_segment(integer)",
+    "lock_segment(integer, integer)",
+    "release_segment(integer, integer)",
+    "adopt_segments(integer)",
     "open_generation(integer)",
     "drop_generation(integer)",
+    "unused_generations()",
     "hold(integer, timestamptz, integer, bigint, bigint)",
     "torn_tables()",
     "browse(text, bigint, integer, boolean, boolean, text)",

@@ -63,7 +63,7 @@ SELECT current_database()::text AS name, current_setting('server_version') AS se
     (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections,
     current_setting('max_connections')::int AS max_connections,
     (SELECT count(*) FROM howdah.segment) AS segments,
-    (SELECT generation FROM howdah.gateway) AS journal_generation
+    (SELECT max(generation) FROM howdah.shard) AS journal_generation
 """
 _TABLES: Final = """
 SELECT coalesce(p.relname, c.relname)::text AS table, count(*) AS partitions,

@@ -1,4 +1,5 @@
-"""Recovery: reads the state of the log and the journal from the database when a gateway starts.
+"""Recovery: reads the state of the log and the journal, for the queues of some shards, from the
+database.
 
 Everything is found by index: which offsets of which queue lie in which segment costs a few probes
 for each queue and segment, whatever the number of messages.
@@ -6,6 +7,7 @@ for each queue and segment, whatever the number of messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -15,22 +17,31 @@ import asyncpg
 from queue_core.delivery.intervals import Intervals
 from queue_core.delivery.settled_offsets import Settled
 from queue_core.errors import StoreUnavailable
-from queue_core.store.write import statements
 from queue_core.store.write.segments import Segment
 
+# Those that one of the shards may need, and the open ones that classic queues share: of one node,
+# or with null of all.
 SEGMENTS: Final = """
-    SELECT id, queue_id, created_at, sealed_at, messages, bytes, newest_at, archive
-    FROM howdah.segment ORDER BY id
+    SELECT id, queue_id, created_at, sealed_at, messages, bytes, newest_at, archive, needed_by
+    FROM howdah.segment
+    WHERE needed_by && $1::int2[] OR (needed_by IS NULL AND ($2::int4 IS NULL OR node_id = $2))
+    ORDER BY id
 """
+GENERATIONS: Final = """
+    SELECT generation, array_agg(id ORDER BY id) AS shards
+    FROM howdah.shard WHERE id = ANY($1::int2[]) GROUP BY generation ORDER BY generation
+"""
+QUEUES: Final = "SELECT id, shard FROM howdah.queue WHERE shard = ANY($1::int2[])"
+_OF_SHARDS: Final = "queue_id IN (SELECT id FROM howdah.queue WHERE shard = ANY($2::int2[]))"
 # Newest row of each group that says everything, and all after it.
-SETTLEMENTS: Final = """
+SETTLEMENTS: Final = f"""
     WITH newest AS (
         SELECT queue_id, group_name, max(seq) AS seq
         FROM howdah.settlement WHERE generation = $1 AND is_full GROUP BY queue_id, group_name
     )
     SELECT s.queue_id, s.group_name, s.floor, s.handed_out, s.acked::text AS acked
     FROM howdah.settlement s LEFT JOIN newest n USING (queue_id, group_name)
-    WHERE s.generation = $1 AND s.seq >= coalesce(n.seq, 0)
+    WHERE s.generation = $1 AND s.seq >= coalesce(n.seq, 0) AND s.{_OF_SHARDS}
     ORDER BY s.seq
 """
 LAST_SEQ: Final = """
@@ -39,22 +50,22 @@ LAST_SEQ: Final = """
         (SELECT max(seq) FROM howdah.packet WHERE generation = $1),
         0)
 """
-REDELIVERIES: Final = """
+REDELIVERIES: Final = f"""
     SELECT queue_id, "offset", max(count) AS count,
            (array_agg(not_before ORDER BY count DESC, amended DESC))[1] AS not_before,
            max(amended) AS amended,
            (array_agg(amendment ORDER BY amended DESC)
                FILTER (WHERE amendment IS NOT NULL))[1] AS amendment
-    FROM howdah.redelivery WHERE generation = $1 GROUP BY queue_id, "offset"
+    FROM howdah.redelivery WHERE generation = $1 AND {_OF_SHARDS} GROUP BY queue_id, "offset"
 """
 # By the index of those that have a time; without statistics the planner expects a third to be due
 # later, and would read everything.
 DELAYED: Final = 'SELECT queue_id, "offset", not_before FROM howdah.message WHERE not_before > $1'
 BY_INDEX: Final = "SET LOCAL enable_seqscan = off"
 PAGE_ROWS: Final = 10_000
-DUPLICATES: Final = """
+DUPLICATES: Final = f"""
     SELECT queue_id, message_id, max(seen_at) AS seen_at
-    FROM howdah.deduplication WHERE generation = $1
+    FROM howdah.deduplication WHERE generation = $1 AND {_OF_SHARDS}
     GROUP BY queue_id, message_id ORDER BY max(seen_at)
 """
 
@@ -102,10 +113,9 @@ class GroupState:
 
 @dataclass(slots=True)
 class Recovered:
-    """The state of all queues as the database has it when a gateway starts, by queue id."""
+    """The state of queues as the database has it, by queue id."""
 
-    generation: int
-    next_seq: int
+    next_seq: int  # of journal rows
     segments: list[Segment]
     spans: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)  # queue -> segment
     groups: dict[int, dict[str, GroupState]] = field(default_factory=dict)
@@ -144,31 +154,57 @@ class Recovered:
         return max(ends, default=0)
 
 
-async def recover(connection: asyncpg.Connection) -> Recovered:
-    generation = await connection.fetchval(statements.GENERATION)
-    next_seq = 1 + await connection.fetchval(LAST_SEQ, generation)
-    segments = [_segment(row) for row in await connection.fetch(SEGMENTS)]
-    found = Recovered(generation, next_seq, segments)
+async def recover(
+    connection: asyncpg.Connection, shards: Sequence[int], node: int | None = None
+) -> Recovered:
+    """Reads the state of the queues of some shards, with the segments that they lie in; the open
+    one of `node`, or of all nodes."""
     await require_tables(connection)
+    found = Recovered(1, [])
     for row in await connection.fetch(GAPS):
         gaps = found.gaps.setdefault(row["queue_id"], Intervals())
         gaps.add_range(row["first_offset"], row["end_offset"])
     for row in await connection.fetch(LOG_ENDS):
         found.ends[row["queue_id"]] = (row["noted"], row["reserved"])
-    for segment in segments:
-        rows = await _spans(connection, segment.id)
-        for row in rows:
-            spans = found.spans.setdefault(row["queue_id"], {})
-            spans[segment.id] = (row["first"], row["last"])
-        if not segment.is_sealed and rows:
-            segment.messages = sum(row["last"] + 1 - row["first"] for row in rows)
-            await _measure(connection, segment)
-    await _recover_groups(connection, found)
-    await _recover_failures(connection, found)
-    for row in await connection.fetch(DUPLICATES, generation):
+    shard_of = {row["id"]: row["shard"] for row in await connection.fetch(QUEUES, shards)}
+    for row in await connection.fetch(SEGMENTS, shards, node):
+        await _recover_segment(connection, found, row, shard_of)
+    for row in await connection.fetch(GENERATIONS, shards):
+        await _recover_journal(connection, found, row["generation"], row["shards"])
+    return found
+
+
+async def _recover_segment(
+    connection: asyncpg.Connection,
+    found: Recovered,
+    row: asyncpg.Record,
+    shard_of: Mapping[int, int],
+) -> None:
+    """Reads which offsets of which queue lie in a segment. A queue whose shard needs the segment no
+    more has its messages elsewhere, whatever still lies here."""
+    segment, needed_by = _segment(row), row["needed_by"]
+    spans = await _spans(connection, segment.id)
+    for queue_id, first, last in spans:
+        shard = shard_of.get(queue_id)
+        if shard is not None and (needed_by is None or shard in needed_by):
+            found.spans.setdefault(queue_id, {})[segment.id] = (first, last)
+    if not segment.messages and spans:
+        segment.messages = sum(last + 1 - first for _, first, last in spans)
+        await _measure(connection, segment)
+    found.segments.append(segment)
+
+
+async def _recover_journal(
+    connection: asyncpg.Connection, found: Recovered, generation: int, shards: list[int]
+) -> None:
+    """Reads what one generation says of the shards that name it."""
+    last_seq = await connection.fetchval(LAST_SEQ, generation)
+    found.next_seq = max(found.next_seq, 1 + last_seq)
+    await _recover_groups(connection, found, generation, shards)
+    await _recover_failures(connection, found, generation, shards)
+    for row in await connection.fetch(DUPLICATES, generation, shards):
         seen = found.seen_ids.setdefault(row["queue_id"], {})
         seen[row["message_id"]] = row["seen_at"].timestamp()
-    return found
 
 
 async def recover_delays(
@@ -229,8 +265,10 @@ async def _measure(connection: asyncpg.Connection, segment: Segment) -> None:
     )
 
 
-async def _recover_groups(connection: asyncpg.Connection, found: Recovered) -> None:
-    for row in await connection.fetch(SETTLEMENTS, found.generation):
+async def _recover_groups(
+    connection: asyncpg.Connection, found: Recovered, generation: int, shards: list[int]
+) -> None:
+    for row in await connection.fetch(SETTLEMENTS, generation, shards):
         groups = found.groups.setdefault(row["queue_id"], {})
         state = groups.get(row["group_name"])
         if state is None:
@@ -244,8 +282,10 @@ async def _recover_groups(connection: asyncpg.Connection, found: Recovered) -> N
         state.handed_out = max(state.handed_out, row["handed_out"])
 
 
-async def _recover_failures(connection: asyncpg.Connection, found: Recovered) -> None:
-    for row in await connection.fetch(REDELIVERIES, found.generation):
+async def _recover_failures(
+    connection: asyncpg.Connection, found: Recovered, generation: int, shards: list[int]
+) -> None:
+    for row in await connection.fetch(REDELIVERIES, generation, shards):
         queue_id, offset = row["queue_id"], row["offset"]
         group = found.groups.get(queue_id, {}).get("")
         if group is not None and offset in group.settled:

@@ -20,6 +20,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.bindings import Binding, ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.store import schema
+from queue_core.store.shards import shard_of_queue
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.table_transactions import insert_rows, transaction, unnested
 from queue_core.store.tables.unanswered_changes import UnansweredChanges
@@ -123,6 +124,7 @@ class DefinitionStore:
             "kind": spec.kind.value,
             "arguments": stored(spec.arguments),
             "created_by": created_by,
+            "shard": shard_of_queue(vhost, spec.name),
         }
         with self._unanswered.of(("queue", vhost, spec.name)):
             queue_id = await self._adding.add(row)

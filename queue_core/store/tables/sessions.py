@@ -26,7 +26,8 @@ from queue_core.sessions.session import ClientKey, SessionSettings, SessionState
 from queue_core.sessions.sessions import Sessions
 from queue_core.sessions.subscription import Subscription
 from queue_core.sessions.wills import MayPublish, Wills
-from queue_core.store.schema import Timestamp, packet, queue, session, subscription
+from queue_core.store.schema import Timestamp, packet, queue, session, shard, subscription
+from queue_core.store.shards import shard_of_session
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.retained import RetainedTable
 from queue_core.store.tables.table_transactions import insert_rows, reading, transaction, unnested
@@ -101,7 +102,7 @@ class SessionTables:
             states[row.session_id].subscriptions[each.address] = each
         return list(states.values())
 
-    async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
+    async def packets(self) -> dict[int, list[PacketRecord]]:
         key = (packet.c.session_id, packet.c.direction, packet.c.packet_id)
         age = func.row_number().over(partition_by=key, order_by=packet.c.seq.desc())
         newest = (
@@ -113,7 +114,9 @@ class SessionTables:
                 packet.c.offset,
                 age.label("age"),
             )
-            .where(packet.c.generation == generation)
+            .join(session, session.c.id == packet.c.session_id)
+            .join(shard, shard.c.id == session.c.shard)
+            .where(packet.c.generation == shard.c.generation)
             .subquery()
         )
         in_flight = (
@@ -294,6 +297,7 @@ def _session_values(state: SessionState, queue_name: str, now: float) -> dict[st
     return {
         "vhost": state.key[0],
         "client_id": state.key[1],
+        "shard": shard_of_session(*state.key),
         "user_name": state.user,
         "protocol": state.protocol,
         "expiry_seconds": _whole(state.expiry),

@@ -19,6 +19,7 @@ from queue_core.message.message import Message, utc
 from queue_core.sessions.session import ClientKey, given_id
 from queue_core.sessions.wills import Will
 from queue_core.store.schema import Timestamp, will
+from queue_core.store.shards import shard_of_session
 from queue_core.store.tables.gathered_transactions import Gathering
 from queue_core.store.tables.table_transactions import insert_rows, reading, transaction, unnested
 from queue_core.store.write.rows import Forms, content_values, message_from_row
@@ -117,6 +118,7 @@ def _values(key: ClientKey, each: Will) -> dict[str, object]:
     return content_values(each.message) | {
         "vhost": key[0],
         "client_id": key[1],
+        "shard": shard_of_session(*key),
         "delay_seconds": ceil(each.delay),
         "due_at": utc(each.due_at),
         "retain": each.retain,

@@ -101,7 +101,6 @@ class Maintenance:
         self._activity: dict[int, tuple[int, int]] | None = None  # as noted; None: by another
         self.consumers = ConsumerNotes(queues.queues, lambda: writer.fence, clock)
         self._ends: dict[int, tuple[int, int]] = {}  # newest segment and reserved offset, by queue
-        self._oldest_generation = 1
         self._pause = 0  # rounds without a try, after the last one was in vain
         self._rounds_left = 0
         self._in_the_way: tuple[int, set[tuple[int, str]]] = (0, set())  # of a segment, by whom
@@ -226,14 +225,15 @@ class Maintenance:
         target = self._book.open_segment(None)
         if live and (target is None or target.is_sealed):
             return  # the next message opens one
+        node = self._writer.fence.node.id
         try:
             async with fenced(connection, self._writer.fence.begin()):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-                await connection.execute(statements.LOCK_SEGMENT, segment.id)
+                await connection.execute(statements.LOCK_SEGMENT, segment.id, node)
                 moved = 0
                 if live and target is not None:
                     moved = await self._carry(connection, segment.id, target.id, live)
-                await connection.execute(statements.DROP_SEGMENT, segment.id)
+                is_gone = await connection.fetchval(statements.RELEASE_SEGMENT, segment.id, node)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             await self._put_off(connection, segment, is_needed=bool(live))
             return
@@ -249,9 +249,10 @@ class Maintenance:
         if target is not None:
             for each, gaps in live.items():
                 each.grow_span(target.id, gaps[0][0], gaps[-1][1] - 1)
-        self._counters.segments_dropped += 1
+        self._counters.segments_dropped += is_gone
         self._counters.carried_forward += moved
-        log.info("segment %d dropped, %d messages carried forward", segment.id, moved)
+        done = "dropped" if is_gone else "left to the other nodes that need it"
+        log.info("segment %d %s, %d messages carried forward", segment.id, done, moved)
 
     async def _put_off(
         self,
@@ -313,14 +314,15 @@ class Maintenance:
     # --- journal
 
     async def _drop_generations(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        while self._oldest_generation < self._writer.generation:
+        for (generation,) in await connection.fetch(statements.UNUSED_GENERATIONS):
             try:
                 async with fenced(connection, self._writer.fence.begin()):
                     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-                    await connection.execute(statements.DROP_GENERATION, self._oldest_generation)
+                    await connection.execute(statements.DROP_GENERATION, generation)
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                 return
-            self._oldest_generation += 1
+            except asyncpg.ObjectInUseError:
+                continue  # another node has dropped it meanwhile
 
     # --- for the DBA's views
 

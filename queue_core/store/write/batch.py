@@ -31,6 +31,7 @@ from queue_core.errors import CoreError, InvalidArgument
 from queue_core.message.message import utc
 from queue_core.queues.deduplication_by_message_id import id_of
 from queue_core.store.lost_commits.commit_marks import Mark
+from queue_core.store.shards import shard_of
 from queue_core.store.write.rows import (
     Run,
     content_values,
@@ -330,7 +331,9 @@ class Batch:
 
 def retained_values(record: RetainedRecord) -> dict[str, object]:
     assert record.message is not None
-    place = {"vhost": record.vhost, "topic": record.topic, "qos": record.qos}
+    vhost, topic = record.vhost, record.topic
+    shard = shard_of(vhost, "retained", topic)
+    place = {"vhost": vhost, "topic": topic, "shard": shard, "qos": record.qos}
     return content_values(record.message) | place
 
 

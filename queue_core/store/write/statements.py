@@ -21,15 +21,16 @@ INSERT_ROWS: Final = 4096  # of one statement; the largest have 64 KiB (what con
 END_OF_TIME: Final = 253_402_300_799.0  # what waits for ever waits until the last second of 9999
 OFFSET: Final = NARROW.index("offset")
 
-CREATE_SEGMENT: Final = "SELECT howdah.create_segment($1)"
+CREATE_SEGMENT: Final = "SELECT howdah.create_segment($1, $2)"
 SEAL_SEGMENT: Final = "SELECT howdah.seal_segment($1, $2, $3, $4)"
-LOCK_SEGMENT: Final = "SELECT howdah.lock_segment($1)"
+LOCK_SEGMENT: Final = "SELECT howdah.lock_segment($1, $2)"
 RETIRE_SEGMENT: Final = "SELECT howdah.retire_segment($1)"
-DROP_SEGMENT: Final = "SELECT howdah.drop_segment($1)"
+RELEASE_SEGMENT: Final = "SELECT howdah.release_segment($1, $2)"
 OPEN_GENERATION: Final = "SELECT howdah.open_generation($1)"
 DROP_GENERATION: Final = "SELECT howdah.drop_generation($1)"
-GENERATION: Final = "SELECT generation FROM howdah.gateway WHERE id = 1"
-SET_GENERATION: Final = "UPDATE howdah.gateway SET generation = $1 WHERE id = 1"
+UNUSED_GENERATIONS: Final = "SELECT howdah.unused_generations()"
+NEWEST_GENERATION: Final = "SELECT max(number) FROM howdah.journal_generation WHERE node_id = $1"
+SET_GENERATION: Final = "UPDATE howdah.shard SET generation = $1 WHERE node_id = $2"
 
 SETTLEMENT_ARGUMENTS: Final = 8
 INSERT_SETTLEMENTS: Final = """

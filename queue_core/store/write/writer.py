@@ -172,9 +172,9 @@ class Writer:
 
     # --- life
 
-    def start(self, generation: int, first_seq: int) -> None:
+    def start(self, first_seq: int) -> None:
         self._seq = count(first_seq)
-        self._note_generation(generation)
+        self._note_generation(self.fence.marks.generation)
         self._task = asyncio.create_task(self._run(), name="howdah writer")
 
     async def close(self) -> None:
@@ -502,7 +502,9 @@ class Writer:
         async with fenced(connection, self.fence.begin()):
             if earlier is not None:
                 await statements.seal(connection, earlier)
-            number = await connection.fetchval(statements.CREATE_SEGMENT, series)
+            number = await connection.fetchval(
+                statements.CREATE_SEGMENT, series, self.fence.node.id
+            )
         self._book.add(Segment(number, series, self._clock()))
 
     async def _start_generation(self) -> None:
@@ -523,23 +525,23 @@ class Writer:
             await self._persist(self._find_generation)
 
     async def _rotate(self) -> None:
-        """Writes the journal's whole state into a new generation, after which all earlier ones may
-        be dropped."""
-        connection = await self._connected()
-        generation = self.generation + 1
+        """Writes the journal's whole state into a new generation, after which this node's earlier
+        ones may be dropped."""
+        connection, node = await self._connected(), self.fence.node.id
         async with fenced(connection, self.fence.begin()):
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-            await connection.execute(statements.OPEN_GENERATION, generation)
+            generation: int = await connection.fetchval(statements.OPEN_GENERATION, node)
             if self.on_new_generation is not None:
                 await self.on_new_generation(connection, generation, self.next_seq)
-            await connection.execute(statements.SET_GENERATION, generation)
+            await connection.execute(statements.SET_GENERATION, generation, node)
         self._note_generation(generation)
 
     async def _find_generation(self) -> None:
         """Looks up a new generation whose commit was not answered. PostgreSQL has the whole of it
         or none."""
         connection = await self._connected()
-        found: int = await connection.fetchval(statements.GENERATION)
+        node = self.fence.node.id
+        found: int = await connection.fetchval(statements.NEWEST_GENERATION, node)
         if found != self.generation:
             self._note_generation(found)
 

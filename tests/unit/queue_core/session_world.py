@@ -59,7 +59,7 @@ class FakeSessionStore:
     async def load(self, now: float) -> list[SessionState]:
         return []
 
-    async def packets(self, generation: int) -> dict[int, list[PacketRecord]]:
+    async def packets(self) -> dict[int, list[PacketRecord]]:
         return {}
 
     async def add(self, state: SessionState, queue_name: str, now: float) -> int:
