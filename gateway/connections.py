@@ -121,10 +121,12 @@ class Connections:
     def __init__(self) -> None:
         self._open: dict[object, OpenConnection] = {}
         self._by_name: dict[str, OpenConnection] = {}
+        self._by_peer: dict[str, OpenConnection] = {}  # by the address of the client's end
         self.flow = NO_FLOW  # of all connections that there were, as far as they were looked at
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self.accepted: dict[str, int] = {}
+        self._counts: dict[str, int] = {}  # those that are open, likewise by adapter
         self.ended = 0
         # Have not said yet which protocol they speak; and those that have, until it is noticed that
         # they are let in. Both with the moment at which they came, the oldest first.
@@ -135,7 +137,7 @@ class Connections:
         return len(self._open)
 
     def count(self, name: str) -> int:
-        return sum(1 for each in self._open.values() if each.adapter == name)
+        return self._counts.get(name, 0)
 
     def all(self) -> list[OpenConnection]:
         """Lists the open connections, the oldest first."""
@@ -144,6 +146,10 @@ class Connections:
     def find(self, name: str) -> OpenConnection | None:
         """Finds an open connection by its name."""
         return self._by_name.get(name)
+
+    def find_peer(self, address: str) -> OpenConnection | None:
+        """Finds an open connection by the address of its client, the newest of them."""
+        return self._by_peer.get(address)
 
     def sample(self, connection: OpenConnection, now: float) -> None:
         """Looks at the counts of a connection, and adds what is new to those of all."""
@@ -155,6 +161,7 @@ class Connections:
         ours."""
         book = self
         self.accepted.setdefault(name, 0)
+        self._counts.setdefault(name, 0)
 
         class Tracked(kind):  # type: ignore[misc,valid-type]
             __slots__ = ()
@@ -174,14 +181,19 @@ class Connections:
         opened = OpenConnection(name, connection, transport, sum(self.accepted.values()))
         self._open[connection] = opened
         self._by_name[opened.name] = opened
+        self._by_peer[opened.peer.address] = opened
         self._newcomers[connection] = (asyncio.get_running_loop().time(), transport)
         self._is_empty.clear()
         self.accepted[name] += 1
+        self._counts[name] += 1
 
     def _remove(self, connection: object) -> None:
         opened = self._open.pop(connection, None)
         if opened is not None:
             self._by_name.pop(opened.name, None)
+            if self._by_peer.get(opened.peer.address) is opened:
+                del self._by_peer[opened.peer.address]
+            self._counts[opened.adapter] -= 1
             self.sample(opened, time())
         self._newcomers.pop(connection, None)
         self.ended += 1

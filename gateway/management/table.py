@@ -9,6 +9,9 @@ from typing import Any, Final
 from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
 from gateway.management.compat import (
+    channels,
+    connections,
+    consumers,
     bindings,
     definitions,
     exchanges,
@@ -61,6 +64,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *users.ROUTES,
     *permissions.ROUTES,
     *vhosts.ROUTES,
+    *connections.ROUTES,
+    *channels.ROUTES,
+    *consumers.ROUTES,
     *nodes.ROUTES,
     *health_checks.ROUTES,
     *policies.ROUTES,

@@ -23,7 +23,7 @@ QUEUE_STATS: Final = (
     "expired",
     "dropped",
 )
-QUEUE_FIGURES: Final = (*LENGTHS, *QUEUE_STATS)
+QUEUE_FIGURES: Final = (*LENGTHS, "consumers", *QUEUE_STATS)
 NO_LENGTHS: Final = QueueCounts(0, 0, 0, 0)  # of a queue that is gone
 NOTHING: Final = (0,) * len(QUEUE_FIGURES)
 
@@ -68,6 +68,7 @@ def queue_figures(traffic: Traffic, counts: QueueCounts) -> tuple[int, ...]:
         counts.waiting + counts.in_flight,
         counts.ready,
         counts.in_flight,
+        counts.consumers,
         traffic.published + passed_on,
         out[DELIVERED] + settled + out[GOT] + out[GOT_SETTLED],
         out[DELIVERED],

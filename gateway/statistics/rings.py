@@ -43,6 +43,10 @@ class Ring:
         self._values = array("q", before) * span.slots
         self._last = now // span.step - 1
 
+    @property
+    def last_time(self) -> int:
+        return self._last * self.step
+
     def put(self, now: int, totals: Sequence[int]) -> None:
         """Keeps the totals of this time. Slots that were left out get the totals before."""
         at = now // self.step
@@ -102,6 +106,11 @@ class History:
         self._short.put(now, totals)
         for ring in self._long:
             ring.put(now, totals)
+
+    @property
+    def changed_at(self) -> int:
+        """The time of the last sample in which something had changed, in seconds."""
+        return self._short.last_time
 
     def rate(self, index: int, now: int) -> float:
         """Tells how much a counter grew by the second, between the last two samples."""

@@ -50,7 +50,7 @@ class Statistics:
         self._connections = connections
         self._counters = counters  # of each part, by the prefix of its metrics
         self._clock = clock
-        self._now = self._second()
+        self._now = self.started_at = self._second()
         self._seen: dict[Traffic, Sequence[int]] = {}  # figures of the last look
         self._histories: dict[Traffic, History] = {}  # the one that rested longest first
         self._long: dict[
@@ -87,6 +87,11 @@ class Statistics:
     def figures_of(self, queue: Queue) -> tuple[int, ...]:
         """Returns a queue's figures as of this moment, in the order of QUEUE_FIGURES."""
         return queue_figures(queue.traffic, queue.counts())
+
+    def current_figures(self) -> tuple[int, ...]:
+        """Returns the gateway's figures in the order of BROKER_FIGURES: those of queues as of the
+        last sample, all others as of now."""
+        return self._broker_figures()
 
     # --- sampling
 

@@ -488,6 +488,10 @@ class Auth:
         """Tells whether a connection is let in."""
         return connection in self._guests
 
+    def presence(self, connection: object) -> tuple[Identity, str] | None:
+        """Returns the user of a connection that is let in, and its virtual host."""
+        return self._guests.get(connection)  # type: ignore[call-overload,no-any-return]
+
     def authorize(self, identity: Identity, action: Action, resource: Resource) -> bool:
         """Tells whether a client may do that. Never waits."""
         answers = self._answers.get(identity)

@@ -129,6 +129,7 @@ class Cursor:
         if spec.accepts is not None:
             self.dispatch.give_view(consumer, spec.accepts)
         self.consumers.append(consumer)
+        self.traffic.note()
         return consumer
 
     def cancel(self, consumer: Consumer) -> None:
@@ -149,6 +150,7 @@ class Cursor:
 
     def _remove(self, consumer: Consumer) -> None:
         self.consumer_set.remove(consumer)
+        self.traffic.note()
         if self.history.barred:
             self.history.admit(consumer)
 

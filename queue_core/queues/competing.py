@@ -92,6 +92,12 @@ class CompetingQueue(Queue):
     def consume_one(self, sink: Sink, spec: ConsumerSpec) -> Consumer:
         return self.cursor.add_consumer(sink, spec)
 
+    def consumers(self) -> list[Consumer]:
+        return list(self.cursor.consumers)
+
+    def ready_bytes(self) -> int:
+        return self.cursor.ready.bytes
+
     def first_consumer(self) -> Consumer | None:
         consumers = self.cursor.consumers
         return consumers[0] if consumers else None

@@ -145,6 +145,14 @@ class Queue(ABC):
     def on_consumer_gone(self) -> None:
         """Tells the queue that a consumer of it was closed or cancelled."""
 
+    def consumers(self) -> list[Consumer]:
+        """Lists the consumers, of all groups."""
+        return []
+
+    def ready_bytes(self) -> int:
+        """Gives the bytes of the messages that wait for a consumer, as far as that is counted."""
+        return 0
+
     def first_consumer(self) -> Consumer | None:
         """Gives the consumer that has been here longest."""
         return None

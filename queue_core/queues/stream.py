@@ -371,6 +371,9 @@ class StreamQueue(Queue):
             sum(len(cursor.consumers) for cursor in cursors),
         )
 
+    def consumers(self) -> list[Consumer]:
+        return [consumer for cursor in self.log.cursors for consumer in cursor.consumers]
+
     def cursors(self) -> list[Cursor]:
         """Lists all cursors by which messages are, or may be, in consumers' hands."""
         return [*self.log.cursors, *self._put_away]
