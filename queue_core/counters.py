@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(slots=True)
 class Counters:
@@ -42,8 +44,7 @@ class Counters:
     queues_deleted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(msgspec.Struct, frozen=True, gc=False):  # made for each row of long lists
     """Counts how many messages and consumers one queue has at this moment."""
 
     ready: int

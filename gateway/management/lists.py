@@ -24,7 +24,7 @@ from gateway.management.routes import Query
 from queue_core.access.permission_patterns import PatternTooSlow, found_in, pattern_in_time
 
 MOST_PAGE_ROWS: Final = 500  # as in RabbitMQ
-SORTED_AT_ONCE: Final = 2000
+SORTED_AT_ONCE: Final = 20_000  # in about 5 ms
 FILTERED_AT_ONCE: Final = 100  # names, in some ten microseconds
 MOST_PATTERN_CHARACTERS: Final = 1000
 
@@ -192,28 +192,39 @@ async def _sorted(
     names = [name.strip() for name in query.sort.split(",") if name.strip()]
     if not names:
         return items[::-1] if query.sort_reverse else items
-    key = _sort_key(listing, names)
-    keyed = await share.all(items, lambda item: (key(item), item))
-    by_key: Callable[[tuple[Any, T]], Any] = lambda pair: pair[0]  # noqa: E731 - used twice
-    reverse = query.sort_reverse
-    runs = await share.all(
-        _parts(keyed, SORTED_AT_ONCE), lambda part: sorted(part, key=by_key, reverse=reverse)
-    )
+    keys = _comparable_all(await share.all(items, _sort_key(listing, names)))
+    by_key, reverse = keys.__getitem__, query.sort_reverse
+    parts = list(_parts(range(len(items)), SORTED_AT_ONCE))
+    runs = await share.all(parts, lambda part: sorted(part, key=by_key, reverse=reverse))
     if len(runs) == 1:
-        return [item for _, item in runs[0]]
+        return [items[at] for at in runs[0]]
     merged = heapq.merge(*runs, key=by_key, reverse=reverse)
-    return await share.all(merged, lambda pair: pair[1])
+    return await share.all(merged, items.__getitem__)
+
+
+def _comparable_all(keys: list[Any]) -> list[Any]:
+    """Makes keys comparable. Most columns have values of one kind, which are left as they are: a
+    wrapping for each of ten thousand takes longer than to sort them."""
+    kinds = set(map(type, keys))
+    if kinds <= {int, float} or kinds == {str}:
+        return keys
+    return [
+        [_comparable(each) for each in key] if isinstance(key, list) else _comparable(key)
+        for key in keys
+    ]
 
 
 def _sort_key(listing: Listing[T], names: Sequence[str]) -> Callable[[T], Any]:
     keys = [listing.sort_keys.get(name) for name in names]
+    if len(keys) == 1 and keys[0] is not None:
+        return keys[0]
     if all(keys):
-        return lambda item: [_comparable(key(item)) for key in keys if key is not None]
+        return lambda item: [key(item) for key in keys if key is not None]
     paths = [name.split(".") for name in names]
 
     def of_row(item: T) -> Any:
         whole = msgspec.to_builtins(listing.row(item), enc_hook=str)
-        return [_comparable(_at(whole, path)) for path in paths]
+        return [_at(whole, path) for path in paths]
 
     return of_row
 

@@ -57,6 +57,15 @@ class Ring:
             self._last = at
         self._write(at, array("q", totals))
 
+    def growth(self, index: int, now: int) -> int:
+        """Tells how much a counter grew between the last two slots."""
+        last = self._last
+        if now // self.step > last:
+            return 0  # nothing happened since
+        width, values = self._width, self._values
+        newest, before = last % self._slots, (last - 1) % self._slots
+        return values[newest * width + index] - values[before * width + index]
+
     def column(self, index: int, now: int, count: int) -> list[int]:
         """Returns a counter's totals, the newest first, at most as many as the ring covers."""
         at = now // self.step
@@ -114,8 +123,7 @@ class History:
 
     def rate(self, index: int, now: int) -> float:
         """Tells how much a counter grew by the second, between the last two samples."""
-        newest, before = self._short.column(index, now, 2)
-        return (newest - before) / TICK_SECONDS
+        return self._short.growth(index, now) / TICK_SECONDS
 
     def samples(self, index: int, now: int, age: int, step: int) -> list[tuple[int, int]]:
         """Returns totals with their times in seconds, the newest first, `step` seconds apart and

@@ -59,6 +59,7 @@ class Statistics:
         self._waiting: list[OpenConnection] = []  # for their turn
         self._totals: Sequence[int] = NOTHING  # of all queues, those that are gone as well
         self._vhosts: dict[str, History] = {}
+        self._resting = History(NOTHING, self._now)  # of queues in which nothing happened
         self.broker = History((0,) * len(BROKER_FIGURES), self._now, is_long=True)
 
     # --- asking
@@ -72,17 +73,17 @@ class Statistics:
         """Returns the history of a queue, with hours from now on where somebody asks for them."""
         traffic = queue.traffic
         history = self._histories.get(traffic)
+        if not is_long:
+            return self._resting if history is None else history
         if history is None:
-            history = History(self._seen.get(traffic, NOTHING), self._now)
-            if is_long:
-                self._histories[traffic] = history
-        if is_long:
-            self._watch(traffic, history)
+            before = self._seen.get(traffic, NOTHING)
+            history = self._histories[traffic] = History(before, self._now)
+        self._watch(traffic, history)
         return history
 
     def of_vhost(self, name: str) -> History:
         """Returns the history of all queues of a virtual host together."""
-        return self._vhosts.get(name) or History(NOTHING, self._now)
+        return self._vhosts.get(name) or self._resting
 
     def figures_of(self, queue: Queue) -> tuple[int, ...]:
         """Returns a queue's figures as of this moment, in the order of QUEUE_FIGURES."""

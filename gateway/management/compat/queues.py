@@ -160,6 +160,11 @@ def row_maker(statistics: Statistics, query: RatesListQuery) -> Callable[[Locate
     return row
 
 
+def _messages(located: Located) -> int:
+    counts = located[1].counts()
+    return counts.ready + counts.delayed + counts.in_flight
+
+
 def _stat_key(index: int) -> Callable[[Located], int]:
     return lambda located: queue_figures(located[1].traffic, located[1].counts())[index]
 
@@ -181,6 +186,9 @@ def _sort_keys(statistics: Statistics) -> dict[str, Callable[[Located], Any]]:
         path = f"message_stats.{name}" if name in QUEUE_STATS else name
         keys[path] = _stat_key(index)
         keys[f"{path}_details.rate"] = rate_key(index)
+    keys["messages"] = _messages  # the dearest of all: most lists are sorted by it
+    keys["messages_ready"] = lambda located: located[1].counts().ready
+    keys["messages_unacknowledged"] = lambda located: located[1].counts().in_flight
     return keys
 
 
