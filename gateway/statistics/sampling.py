@@ -29,6 +29,8 @@ from queue_core.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
+Look = tuple[Sequence[int], Sequence[int]]  # the figures of a queue before, and now
+
 QUEUES_AT_ONCE: Final = 250  # in about a millisecond
 CONNECTIONS_AT_ONCE: Final = 50  # likewise
 CONNECTIONS_PER_SECOND: Final = 400
@@ -128,15 +130,9 @@ class Statistics:
         manager.count_passed_on()
         changed = list(manager.changed_traffic)
         manager.changed_traffic.clear()
-        grown: dict[str, Sequence[int]] = {}
-        for number, traffic in enumerate(changed, 1):
-            traffic.is_noted = False
-            delta = self._sample_queue(traffic, now)
-            grown[traffic.vhost] = tuple(map(add, grown.get(traffic.vhost, NOTHING), delta))
-            if number % QUEUES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        for vhost, growth in grown.items():
-            self._grow(vhost, now, growth)
+        for start in range(0, len(changed), QUEUES_AT_ONCE):
+            self._sample_queues(changed[start : start + QUEUES_AT_ONCE], now)
+            await asyncio.sleep(0)
         for name in self._vhosts.keys() - manager.vhosts.keys():
             del self._vhosts[name]
         self.broker.put(now, self._broker_figures())
@@ -145,8 +141,19 @@ class Statistics:
         if not self._waiting:  # else there are more of them than one round takes
             self._waiting = self._connections.all()[::-1]
 
-    def _sample_queue(self, traffic: Traffic, now: int) -> tuple[int, ...]:
-        """Looks at one queue, and returns by how much its figures grew."""
+    def _sample_queues(self, changed: list[Traffic], now: int) -> None:
+        """Looks at some queues, and adds what is new to their virtual hosts, and to all."""
+        looks: dict[str, list[Look]] = {}
+        for traffic in changed:
+            traffic.is_noted = False
+            looks.setdefault(traffic.vhost, []).append(self._sample_queue(traffic, now))
+        for vhost, found in looks.items():
+            before = map(sum, zip(*(look[0] for look in found), strict=True))
+            after = map(sum, zip(*(look[1] for look in found), strict=True))
+            self._grow(vhost, now, tuple(map(sub, after, before)))
+
+    def _sample_queue(self, traffic: Traffic, now: int) -> Look:
+        """Looks at one queue, and returns its figures before and now."""
         vhost = self._manager.vhosts.get(traffic.vhost)
         queue = None if vhost is None else vhost.queues.get(traffic.name)
         is_there = queue is not None and queue.traffic is traffic
@@ -161,7 +168,7 @@ class Statistics:
         else:
             for kept in (self._seen, self._histories, self._long):
                 kept.pop(traffic, None)
-        return tuple(map(sub, figures, before))
+        return before, figures
 
     def _grow(self, name: str, now: int, delta: Sequence[int]) -> None:
         self._totals = tuple(map(add, self._totals, delta))

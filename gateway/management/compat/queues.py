@@ -31,8 +31,6 @@ from queue_core.counters import QueueCounts
 from queue_core.queues.queue import Queue
 from queue_core.vhost import Vhost
 
-Located = tuple[str, Queue]  # with the name of its virtual host
-
 
 class QueueRow(Struct, frozen=True, kw_only=True):
     """One queue of RabbitMQ's list. Counts are left out with `disable_stats`."""
@@ -46,9 +44,9 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
     node: str
     state: str
-    policy: str | None = None
-    operator_policy: str | None = None
-    effective_policy_definition: Mapping[str, Any] = {}
+    policy: str | None
+    operator_policy: str | None
+    effective_policy_definition: Mapping[str, Any]
     user_who_performed_action: str | UnsetType = UNSET
     messages: int | UnsetType = UNSET
     messages_details: Stats | UnsetType = UNSET
@@ -73,19 +71,22 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     deliveries: list[Any] | UnsetType = UNSET
 
 
-def _plain(vhost: str, queue: Queue) -> dict[str, Any]:
+def _plain(queue: Queue) -> dict[str, Any]:
     """Returns what was declared: all that there is without statistics."""
     spec = queue.spec
     return {
         "name": queue.name,
-        "vhost": vhost,
+        "vhost": queue.context.vhost_name,
         "type": spec.kind.value,
         "durable": spec.durable,
         "auto_delete": spec.auto_delete,
         "exclusive": spec.exclusive,
         "arguments": spec.arguments,
         "node": node_name(),
-        "state": "paused" if queue.is_paused else "running",
+        "state": "running",
+        "policy": spec.policy.policy,
+        "operator_policy": spec.policy.operator_policy,
+        "effective_policy_definition": spec.policy.definition,
         "user_who_performed_action": queue.created_by or UNSET,
     }
 
@@ -147,67 +148,61 @@ def _totals(queue: Queue) -> dict[str, Any]:
     }
 
 
-def row_maker(statistics: Statistics, query: RatesListQuery) -> Callable[[Located], QueueRow]:
+def row_maker(statistics: Statistics, query: RatesListQuery) -> Callable[[Queue], QueueRow]:
     """Returns a function that describes a queue as of now, as far as the query wants it."""
 
-    def row(located: Located) -> QueueRow:
-        vhost, queue = located
+    def row(queue: Queue) -> QueueRow:
         if not query.disable_stats:
-            return QueueRow(**_plain(vhost, queue), **_counted(queue, statistics, query))
+            return QueueRow(**_plain(queue), **_counted(queue, statistics, query))
         totals = _totals(queue) if query.enable_queue_totals else {}
-        return QueueRow(**_plain(vhost, queue), **totals)
+        return QueueRow(**_plain(queue), **totals)
 
     return row
 
 
-def _messages(located: Located) -> int:
-    counts = located[1].counts()
+def _messages(queue: Queue) -> int:
+    counts = queue.counts()
     return counts.ready + counts.delayed + counts.in_flight
 
 
-def _stat_key(index: int) -> Callable[[Located], int]:
-    return lambda located: queue_figures(located[1].traffic, located[1].counts())[index]
+def _stat_key(index: int) -> Callable[[Queue], int]:
+    return lambda queue: queue_figures(queue.traffic, queue.counts())[index]
 
 
-def _sort_keys(statistics: Statistics) -> dict[str, Callable[[Located], Any]]:
+def _sort_keys(statistics: Statistics) -> dict[str, Callable[[Queue], Any]]:
     """Returns the columns that lists are sorted by without making a row of each queue."""
 
-    def rate_key(index: int) -> Callable[[Located], float]:
-        return lambda located: statistics.of_queue(located[1]).rate(index, statistics.now)
+    def rate_key(index: int) -> Callable[[Queue], float]:
+        return lambda queue: statistics.of_queue(queue).rate(index, statistics.now)
 
-    keys: dict[str, Callable[[Located], Any]] = {
-        "name": lambda located: located[1].name,
-        "vhost": lambda located: located[0],
-        "type": lambda located: located[1].spec.kind.value,
-        "consumers": lambda located: located[1].counts().consumers,
-        "memory": lambda located: located[1].memory(),
+    keys: dict[str, Callable[[Queue], Any]] = {
+        "name": lambda queue: queue.name,
+        "vhost": lambda queue: queue.context.vhost_name,
+        "type": lambda queue: queue.spec.kind.value,
+        "consumers": lambda queue: queue.counts().consumers,
+        "memory": lambda queue: queue.memory(),
     }
     for index, name in enumerate(QUEUE_FIGURES):
         path = f"message_stats.{name}" if name in QUEUE_STATS else name
         keys[path] = _stat_key(index)
         keys[f"{path}_details.rate"] = rate_key(index)
     keys["messages"] = _messages  # the dearest of all: most lists are sorted by it
-    keys["messages_ready"] = lambda located: located[1].counts().ready
-    keys["messages_unacknowledged"] = lambda located: located[1].counts().in_flight
+    keys["messages_ready"] = lambda queue: queue.counts().ready
+    keys["messages_unacknowledged"] = lambda queue: queue.counts().in_flight
     return keys
 
 
-def _listing(call: Call[RatesListQuery, None], vhosts: list[Vhost]) -> Listing[Located]:
+def _listing(call: Call[RatesListQuery, None], vhosts: list[Vhost]) -> Listing[Queue]:
     statistics = call.services.statistics
-    items = [(vhost.name, queue) for vhost in vhosts for queue in vhost.queues.values()]
-    return Listing(
-        items,
-        row_maker(statistics, call.query),
-        name=lambda located: located[1].name,
-        sort_keys=_sort_keys(statistics),
-    )
+    items = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    return Listing(items, row_maker(statistics, call.query), sort_keys=_sort_keys(statistics))
 
 
-async def list_all(call: Call[RatesListQuery, None]) -> Listing[Located]:
+async def list_all(call: Call[RatesListQuery, None]) -> Listing[Queue]:
     return _listing(call, call.visible_vhosts())
 
 
-async def list_of_vhost(call: Call[RatesListQuery, None]) -> Listing[Located]:
+async def list_of_vhost(call: Call[RatesListQuery, None]) -> Listing[Queue]:
     return _listing(call, [call.vhost()])
 
 
@@ -217,7 +212,7 @@ async def show(call: Call[RatesQuery, None]) -> QueueRow:
     if queue is None:
         raise not_found(f"there is no queue '{call.path['name']}' in virtual host '{vhost.name}'")
     return QueueRow(
-        **_plain(vhost.name, queue),
+        **_plain(queue),
         **_counted(queue, call.services.statistics, call.query),
         consumer_details=consumers_of_queue(call.services, vhost.name, queue),
         incoming=[],
