@@ -9,10 +9,10 @@ from typing import Any, Final
 from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
 from gateway.management.compat import (
+    bindings,
     channels,
     connections,
     consumers,
-    bindings,
     definitions,
     exchanges,
     health_checks,

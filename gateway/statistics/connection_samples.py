@@ -27,23 +27,28 @@ class Look:
     channels: dict[int, tuple[int, ...]]
 
 
+NEVER: Final = Look(0.0, 0, 0, NO_FLOW, {})  # of a connection that was not looked at yet
+
+
 class Samples:
-    """The last two looks at one connection."""
+    """The last two looks at one connection. One that is idle has a single look, without channels: a
+    hundred thousand of them are to take little memory."""
 
     __slots__ = ("_before", "_last")
 
     def __init__(self) -> None:
-        self._before = self._last = Look(0.0, 0, 0, NO_FLOW, {})
+        self._before = self._last = NEVER
 
     def put(self, now: float, report: ConnectionReport, volume: Volume) -> tuple[int, ...]:
         """Keeps a look, and returns what has grown since the last one."""
-        channels = {each.number: channel_figures(each.flow) for each in report.channels}
-        flow = flow_of(report)
-        self._before, self._last = (
-            self._last,
-            Look(now, volume.received, volume.sent, flow, channels),
-        )
-        return tuple(map(sub, flow, self._before.flow))
+        flow, last = flow_of(report), self._last
+        if (flow, volume.received, volume.sent) == (last.flow, last.received, last.sent):
+            self._before = last  # nothing happened: all rates are zero
+            return NO_FLOW
+        found = {each.number: channel_figures(each.flow) for each in report.channels}
+        channels = {number: each for number, each in found.items() if any(each)} or NEVER.channels
+        self._before, self._last = last, Look(now, volume.received, volume.sent, flow, channels)
+        return tuple(map(sub, flow, last.flow))
 
     def _rate(self, newest: int, before: int) -> float:
         seconds = self._last.time - self._before.time
@@ -75,4 +80,5 @@ def flow_of(report: ConnectionReport) -> tuple[int, ...]:
     total.add(report.ended_flow)
     for channel in report.channels:
         total.add(channel.flow)
-    return channel_figures(total)
+    figures = channel_figures(total)
+    return figures if any(figures) else NO_FLOW

@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from gateway.management.api_errors import not_found
 from gateway.management.call import Call
+from gateway.management.compat.broker_figures import node_figures
+from gateway.management.compat.message_stats import Stats
 from gateway.management.lists import ColumnsQuery, Listing, ListQuery
 from gateway.management.node import node_name
 from gateway.management.roles import Role
@@ -66,6 +68,24 @@ class NodeRow(Struct, frozen=True):
     config_files: list[str]
     log_files: list[str]
     db_dir: str
+    connection_created: int
+    connection_created_details: Stats
+    connection_closed: int
+    connection_closed_details: Stats
+    channel_created: int
+    channel_created_details: Stats
+    channel_closed: int
+    channel_closed_details: Stats
+    queue_declared: int
+    queue_declared_details: Stats
+    queue_created: int
+    queue_created_details: Stats
+    queue_deleted: int
+    queue_deleted_details: Stats
+    msg_store_read_count: int  # messages read back from PostgreSQL
+    msg_store_read_count_details: Stats
+    msg_store_write_count: int  # messages committed to it
+    msg_store_write_count_details: Stats
 
 
 class MemoryAnswer(Struct, frozen=True):
@@ -148,6 +168,7 @@ async def this_node(services: Services) -> NodeRow:
         config_files=[],
         log_files=[],
         db_dir=data_dir,
+        **node_figures(services),
     )
 
 
