@@ -56,21 +56,37 @@ class Guest(Protocol):
 class OpenConnection:
     """One open connection, by the name that people know it by."""
 
-    __slots__ = ("_connection", "adapter", "local", "name", "peer", "sampled", "since", "transport")
+    __slots__ = ("_connection", "adapter", "address", "sampled", "since", "transport")
 
     def __init__(
         self, adapter: str, connection: object, transport: asyncio.BaseTransport, number: int
     ) -> None:
         self._connection = connection
         self.adapter = adapter
-        self.transport = transport
+        self.transport = transport  # which knows both ends: many idle clients take little memory
         self.since = time()
-        self.peer = Peer.described_by(transport.get_extra_info)
-        self.local = _place(transport, "sockname")
+        peer = self.peer
         # Two connections cannot have the same ends, but those without addresses have none at all.
-        client = self.peer.address if self.peer.port else f"{self.peer.host} #{number}"
-        self.name = f"{client} -> {self.local[0]}:{self.local[1]}"
+        self.address = peer.address if peer.port else f"{peer.host} #{number}"
         self.sampled = Samples()
+
+    @property
+    def name(self) -> str:
+        """The name as in RabbitMQ: the client's end, and ours."""
+        host, port = self.local
+        return f"{self.address} -> {host}:{port}"
+
+    @property
+    def peer(self) -> Peer:
+        return Peer.described_by(self.transport.get_extra_info)
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """Host and port of our end; a Unix socket has a path and no port."""
+        name = self.transport.get_extra_info("sockname")
+        if isinstance(name, tuple):
+            return str(name[0]), int(name[1])
+        return str(name or "unix"), 0
 
     @property
     def guest(self) -> Guest | None:
@@ -103,14 +119,6 @@ class OpenConnection:
             guest.force_out(reason)
 
 
-def _place(transport: asyncio.BaseTransport, end: str) -> tuple[str, int]:
-    """Returns host and port of one end of a connection; a Unix socket has a path and no port."""
-    name = transport.get_extra_info(end)
-    if isinstance(name, tuple):
-        return str(name[0]), int(name[1])
-    return str(name or "unix"), 0
-
-
 Kind = TypeVar("Kind", bound=type)
 Newcomers = dict[object, tuple[float, asyncio.BaseTransport]]
 
@@ -120,8 +128,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._open: dict[object, OpenConnection] = {}
-        self._by_name: dict[str, OpenConnection] = {}
-        self._by_peer: dict[str, OpenConnection] = {}  # by the address of the client's end
+        self._by_address: dict[str, OpenConnection] = {}  # of the client's end
         self.flow = NO_FLOW  # of all connections that there were, as far as they were looked at
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -145,14 +152,19 @@ class Connections:
 
     def find(self, name: str) -> OpenConnection | None:
         """Finds an open connection by its name."""
-        return self._by_name.get(name)
+        found = self._by_address.get(name.partition(" -> ")[0])
+        return found if found is not None and found.name == name else None
 
     def find_peer(self, address: str) -> OpenConnection | None:
         """Finds an open connection by the address of its client, the newest of them."""
-        return self._by_peer.get(address)
+        return self._by_address.get(address)
+
+    def is_open(self, connection: OpenConnection) -> bool:
+        """Tells whether a connection has not ended."""
+        return self._by_address.get(connection.address) is connection
 
     def sample(self, connection: OpenConnection, now: float) -> None:
-        """Looks at the counts of a connection, and adds what is new to those of all."""
+        """Looks at the counts of an open connection, and adds what is new to those of all."""
         self.flow = tuple(map(add, self.flow, connection.sample(now)))
 
     def tracked(self, name: str, kind: Kind) -> Kind:
@@ -180,8 +192,7 @@ class Connections:
     def _add(self, name: str, connection: object, transport: asyncio.BaseTransport) -> None:
         opened = OpenConnection(name, connection, transport, sum(self.accepted.values()))
         self._open[connection] = opened
-        self._by_name[opened.name] = opened
-        self._by_peer[opened.peer.address] = opened
+        self._by_address[opened.address] = opened
         self._newcomers[connection] = (asyncio.get_running_loop().time(), transport)
         self._is_empty.clear()
         self.accepted[name] += 1
@@ -190,9 +201,8 @@ class Connections:
     def _remove(self, connection: object) -> None:
         opened = self._open.pop(connection, None)
         if opened is not None:
-            self._by_name.pop(opened.name, None)
-            if self._by_peer.get(opened.peer.address) is opened:
-                del self._by_peer[opened.peer.address]
+            if self._by_address.get(opened.address) is opened:
+                del self._by_address[opened.address]
             self._counts[opened.adapter] -= 1
             self.sample(opened, time())
         self._newcomers.pop(connection, None)

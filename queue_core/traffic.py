@@ -7,14 +7,6 @@ however many there are. Nothing here knows rates, time, or who looks.
 
 from __future__ import annotations
 
-from typing import Final
-
-# The ways in which a queue hands messages out: places in `Traffic.handed_out`.
-DELIVERED: Final = 0  # to a consumer that settles
-DELIVERED_SETTLED: Final = 1  # to a consumer that settles by taking
-GOT: Final = 2  # by a single get that settles
-GOT_SETTLED: Final = 3  # by a single get that settles by taking
-
 
 class Traffic:
     """The counters of one queue. Whoever adds to one calls `note` afterwards, unless `is_noted`."""
@@ -24,10 +16,13 @@ class Traffic:
         "_told",
         "acknowledged",
         "dead_lettered",
+        "delivered",
+        "delivered_settled",
         "dropped",
         "empty_gets",
         "expired",
-        "handed_out",
+        "got",
+        "got_settled",
         "is_noted",
         "name",
         "passed_on",
@@ -42,7 +37,12 @@ class Traffic:
         self.is_noted = False  # stands among those that changed since the last look
         self.published = 0  # messages that entered the queue, without those that were passed on
         self.passed_on = 0  # that entered and left at once, to a consumer that settles by taking
-        self.handed_out = [0, 0, 0, 0]  # by way, the same message each time that it is handed out
+        # Handed out, the same message each time: to consumers, and by single gets. What is settled
+        # by being taken has a count of its own.
+        self.delivered = 0
+        self.delivered_settled = 0
+        self.got = 0
+        self.got_settled = 0
         self.redelivered = 0  # of these, those that had been handed out before
         self.empty_gets = 0  # single gets that found nothing
         self.acknowledged = 0
@@ -67,6 +67,20 @@ class Traffic:
     def count_passed_on(self, count: int) -> None:
         """Counts messages that a consumer took as they came, past the queue."""
         self.passed_on += count
+        if not self.is_noted:
+            self.note()
+
+    def count_handed_out(self, count: int, *, is_settled: bool, is_got: bool) -> None:
+        """Counts messages that a consumer took, or a single get."""
+        if is_got:
+            if is_settled:
+                self.got_settled += count
+            else:
+                self.got += count
+        elif is_settled:
+            self.delivered_settled += count
+        else:
+            self.delivered += count
         if not self.is_noted:
             self.note()
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from protocols.connection_report import Flow
 from queue_core.counters import QueueCounts
-from queue_core.traffic import DELIVERED, DELIVERED_SETTLED, GOT, GOT_SETTLED, Traffic
+from queue_core.traffic import Traffic
 
 LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 QUEUE_STATS: Final = (
@@ -62,19 +62,19 @@ BROKER_FIGURES: Final = (*QUEUE_FIGURES, *BROKER_STATS, *CHURN)
 def queue_figures(traffic: Traffic, counts: QueueCounts) -> tuple[int, ...]:
     """Returns a queue's figures in the order of QUEUE_FIGURES. What was passed on without a stop
     was published and delivered."""
-    out, passed_on = traffic.handed_out, traffic.passed_on
-    settled = out[DELIVERED_SETTLED] + passed_on
+    delivered, settled = traffic.delivered, traffic.delivered_settled + traffic.passed_on
+    got, got_settled = traffic.got, traffic.got_settled
     return (
         counts.waiting + counts.in_flight,
         counts.ready,
         counts.in_flight,
         counts.consumers,
-        traffic.published + passed_on,
-        out[DELIVERED] + settled + out[GOT] + out[GOT_SETTLED],
-        out[DELIVERED],
+        traffic.published + traffic.passed_on,
+        delivered + settled + got + got_settled,
+        delivered,
         settled,
-        out[GOT],
-        out[GOT_SETTLED],
+        got,
+        got_settled,
         traffic.empty_gets,
         traffic.redelivered,
         traffic.acknowledged,

@@ -23,6 +23,7 @@ from gateway.statistics.figures import (
     queue_figures,
 )
 from gateway.statistics.rings import TICK_SECONDS, History
+from queue_core.counters import QueueCounts
 from queue_core.manager import Manager
 from queue_core.queues.queue import Queue
 from queue_core.traffic import Traffic
@@ -34,6 +35,12 @@ Look = tuple[Sequence[int], Sequence[int]]  # the figures of a queue before, and
 QUEUES_AT_ONCE: Final = 250  # in about a millisecond
 CONNECTIONS_AT_ONCE: Final = 50  # likewise
 CONNECTIONS_PER_SECOND: Final = 400
+# The figures of queues in which nothing happens. A subscriber's queue has a consumer, and often
+# never more: there are tens of thousands of them, without a history, and all share these figures.
+QUIET: Final = {
+    figures: figures
+    for figures in (queue_figures(Traffic("", "", set()), QueueCounts(0, 0, 0, n)) for n in (0, 1))
+}
 MOST_HISTORIES: Final = 20_000  # of queues: 1.6 kB each
 MOST_LONG_HISTORIES: Final = 500  # of queues that somebody looked at: 23 kB each
 
@@ -161,10 +168,14 @@ class Statistics:
         figures = queue_figures(traffic, counts)
         before = self._seen.get(traffic, NOTHING)
         if is_there:
+            if figures in QUIET:
+                figures = QUIET[figures]
             self._seen[traffic] = figures
-            history = self._histories.pop(traffic, None) or History(before, now)
-            self._histories[traffic] = history  # the last: it rested least
-            history.put(now, figures)
+            history = self._histories.pop(traffic, None)
+            if history is not None or figures not in QUIET:
+                history = history or History(before, now)
+                self._histories[traffic] = history  # the last: it rested least
+                history.put(now, figures)
         else:
             for kept in (self._seen, self._histories, self._long):
                 kept.pop(traffic, None)
@@ -238,7 +249,7 @@ class Statistics:
         """Looks at the next connections in turn."""
         for number in range(1, min(most, len(self._waiting)) + 1):
             connection = self._waiting.pop()
-            if self._connections.find(connection.name) is connection:
+            if self._connections.is_open(connection):
                 self._connections.sample(connection, self._clock())
             if number % CONNECTIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)

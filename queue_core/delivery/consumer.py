@@ -17,7 +17,6 @@ import msgspec
 from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.outcomes import FAILED, Verdict
-from queue_core.traffic import DELIVERED, GOT
 
 if TYPE_CHECKING:
     from queue_core.delivery.cursor import Cursor
@@ -194,6 +193,7 @@ class Consumer:
         "delivered",
         "is_closed",
         "is_paused",
+        "is_plain",
         "is_stream",
         "is_waiting",
         "number",
@@ -209,7 +209,6 @@ class Consumer:
         "unsent",
         "unsettled",
         "view",
-        "way",
     )
 
     def __init__(self, cursor: Cursor, sink: Sink, spec: ConsumerSpec) -> None:
@@ -222,7 +221,7 @@ class Consumer:
         self.shared = spec.shared
         self.replenish = spec.replenish
         self.auto_settle = spec.auto_settle
-        self.way = (GOT if spec.is_passing else DELIVERED) + spec.auto_settle
+        self.is_plain = not spec.auto_settle and not spec.is_passing  # it stays, and settles
         self.delivered = 0  # messages so far, without those that were passed on past the queue
         self.unsettled: dict[int, Delivery] = {}
         self.is_paused = False

@@ -271,9 +271,13 @@ class Dispatch:
         cursor, count, traffic = self._cursor, len(deliveries), self._cursor.traffic
         cursor.context.counters.delivered += count
         consumer.delivered += count
-        traffic.handed_out[consumer.way] += count
-        if not traffic.is_noted:
-            traffic.note()
+        if consumer.is_plain:  # most are: 0.1 us less
+            traffic.delivered += count
+            if not traffic.is_noted:
+                traffic.note()
+        else:
+            is_got = consumer.spec.is_passing
+            traffic.count_handed_out(count, is_settled=consumer.auto_settle, is_got=is_got)
         try:
             consumer.sink.deliver(consumer, deliveries)
         except Exception as error:
