@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, cast
 
 from gateway.statistics.connection_samples import NO_FLOW, Samples
 from protocols.connection_report import ConnectionReport, Volume
-from queue_core.access.auth import Peer
+from queue_core.access.auth import UNKNOWN_HOST, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,10 @@ class OpenConnection:
     @property
     def local(self) -> tuple[str, int]:
         """Host and port of our end; a Unix socket has a path and no port."""
-        name = self.transport.get_extra_info("sockname")
+        try:
+            name = self.transport.get_extra_info("sockname")
+        except (AttributeError, OSError):  # uvloop's, once its socket is gone
+            return UNKNOWN_HOST, 0
         if isinstance(name, tuple):
             return str(name[0]), int(name[1])
         return str(name or "unix"), 0
