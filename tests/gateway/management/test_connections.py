@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,9 +15,10 @@ import pika
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from tests import certificates
 from tests.gateway.management.clients import amqp091, mqtt
 from tests.support.amqp10_client import ConnectionClosed, Connections, LinkDetached, data
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, running
 from tests.support.http_api import ask
 from tests.support.operator import answer
 from tests.support.until import wait_until
@@ -215,6 +218,30 @@ def test_bytes_and_messages_have_rates_in_every_protocol(
             return len(seen) == 3
 
         wait_until(all_have_rates, lambda: f"rates, of which there are {seen}")
+
+
+def test_a_connection_by_tls_tells_its_cipher_and_its_clients_certificate(tmp_path: Path) -> None:
+    tls = {
+        "cert": str(certificates.SERVER),
+        "key": str(certificates.SERVER_KEY),
+        "ca": str(certificates.AUTHORITY),
+    }
+    trusting = ssl.create_default_context(cafile=certificates.AUTHORITY)
+    trusting.load_cert_chain(certificates.CLIENT, certificates.CLIENT_KEY)
+    with running(tmp_path / "gateway", {"listeners": {"amqp": {"tls": tls}}}) as gateway:
+        parameters = pika.ConnectionParameters(
+            "localhost",
+            gateway.ports["amqp"],
+            ssl_options=pika.SSLOptions(trusting, "localhost"),
+            client_properties={"connection_name": "by-tls"},
+        )
+        connection = pika.BlockingConnection(parameters)
+        found = of_client(gateway, "by-tls")
+        connection.close()
+    assert (found["ssl"], found["ssl_protocol"]) == (True, "TLSv1.3")
+    assert found["ssl_cipher"].startswith("TLS_")
+    assert "commonName=device-7" in found["peer_cert_subject"]
+    assert found["peer_cert_validity"].endswith("GMT")
 
 
 # --- who may see them
