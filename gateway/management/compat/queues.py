@@ -83,7 +83,7 @@ def _plain(queue: Queue) -> dict[str, Any]:
         "exclusive": spec.exclusive,
         "arguments": spec.arguments,
         "node": node_name(),
-        "state": "running",
+        "state": "paused" if queue.is_paused else "running",
         "policy": spec.policy.policy,
         "operator_policy": spec.policy.operator_policy,
         "effective_policy_definition": spec.policy.definition,
