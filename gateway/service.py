@@ -22,9 +22,7 @@ from gateway.file_descriptors import Descriptors, Share, allow_many_files, end_o
 from gateway.garbage_collector import CollectorCounters, PlannedCollector, tune_collector
 from gateway.listeners import announcement, open_listener
 from gateway.machine_memory import give_back, keep_large_blocks_apart
-from gateway.management.connection_census import ConnectionCensus
 from gateway.management.listener import Management
-from gateway.management.loop_share import LoopShare
 from gateway.management.services import Services
 from gateway.reload import Reloading
 from gateway.standby import serve_in_turn
@@ -152,12 +150,7 @@ async def _listen(
     }
     acceptors: dict[str, Acceptor] = {}
     statistics = Statistics(manager, connections, counters)
-    loop_share = LoopShare()
-    census = ConnectionCensus(connections, loop_share)
-    services = Services(
-        config, manager, connections, counters, acceptors, statistics, loop_share, census
-    )
-    stack.push_async_callback(census.close)
+    services = Services(config, manager, connections, counters, acceptors, statistics)
     management = Management(services, listener_counters)
     factories = {**adapters.factories, "management": await management.open(stack)}
     adapters.start()

@@ -9,7 +9,6 @@ from time import time
 from gateway.acceptor import Acceptor
 from gateway.config.keys import Config
 from gateway.connections import Connections
-from gateway.management.connection_census import ConnectionCensus
 from gateway.management.loop_share import LoopShare
 from gateway.statistics.sampling import Statistics
 from queue_core.manager import Manager
@@ -33,7 +32,6 @@ class Services:
     counters: Mapping[str, object]  # of each part, by the prefix of its metrics
     acceptors: Mapping[str, Acceptor]
     statistics: Statistics
-    loop_share: LoopShare
-    census: ConnectionCensus
+    loop_share: LoopShare = field(default_factory=LoopShare)
     http_logins: HttpLogins = field(default_factory=HttpLogins)
     started_at: float = field(default_factory=time)

@@ -10,6 +10,7 @@ from gateway.management.answers import Reply, encoded
 from gateway.management.call import Call
 from gateway.management.compat import (
     bindings,
+    broker,
     channels,
     connections,
     consumers,
@@ -67,6 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *connections.ROUTES,
     *channels.ROUTES,
     *consumers.ROUTES,
+    *broker.ROUTES,
     *nodes.ROUTES,
     *health_checks.ROUTES,
     *policies.ROUTES,
