@@ -9,13 +9,23 @@ from msgspec import Meta, Struct
 from gateway.management.answers import NO_CONTENT, Reply, created_or_changed
 from gateway.management.call import Call
 from gateway.management.changed_rights import in_force
+from gateway.management.compat.broker_figures import vhost_figures
+from gateway.management.compat.message_stats import Stats
 from gateway.management.lists import ColumnsQuery, Listing, ListQuery
-from gateway.management.loop_share import LoopShare
 from gateway.management.node import node_name
 from gateway.management.roles import Role
 from gateway.management.routes import Body, NoQuery, Route
+from gateway.management.services import Services
+from gateway.management.vhost_removal import remove_with_contents
 from queue_core.store.tables.vhosts import VhostDescription
 from queue_core.vhost import Vhost
+
+SAMPLED: Final = (
+    "messages_details",
+    "messages_ready_details",
+    "messages_unacknowledged_details",
+    "message_stats",
+)
 
 
 class VhostRow(Struct, frozen=True):
@@ -31,10 +41,15 @@ class VhostRow(Struct, frozen=True):
     default_queue_type: str = "classic"
     metadata: dict[str, Any] = {}
     tracing: bool = False
+    messages_details: Stats = {}
+    messages_ready_details: Stats = {}
+    messages_unacknowledged_details: Stats = {}
+    message_stats: Stats = {}
 
 
-async def described(share: LoopShare, vhost: Vhost) -> VhostRow:
-    """Describes a virtual host as of now."""
+async def described(services: Services, vhost: Vhost) -> VhostRow:
+    """Describes a virtual host as of now, and its traffic as of the last sample."""
+    share, sampled = services.loop_share, vhost_figures(services, vhost.name)
     ready = unacknowledged = delayed = 0
     async for part in share.slices(list(vhost.queues.values()), lambda queue: queue.counts()):
         ready += sum(counts.ready for counts in part)
@@ -50,6 +65,7 @@ async def described(share: LoopShare, vhost: Vhost) -> VhostRow:
         list(vhost.settings.tags),
         vhost.settings.default_queue_type or "classic",
         dict(vhost.settings.metadata),
+        **{name: sampled[name] for name in SAMPLED},
     )
 
 
@@ -59,12 +75,12 @@ def _row(row: VhostRow) -> VhostRow:
 
 async def list_vhosts(call: Call[ListQuery, None]) -> Listing[VhostRow]:
     visible = sorted(call.visible_vhosts(), key=lambda vhost: vhost.name)
-    rows = [await described(call.services.loop_share, vhost) for vhost in visible]
+    rows = [await described(call.services, vhost) for vhost in visible]
     return Listing(rows, _row)
 
 
 async def show(call: Call[ColumnsQuery, None]) -> VhostRow:
-    return await described(call.services.loop_share, call.vhost())
+    return await described(call.services, call.vhost())
 
 
 class VhostBody(Body, frozen=True):
@@ -99,7 +115,7 @@ async def put(call: Call[NoQuery, VhostBody]) -> Reply:
 
 
 async def delete(call: Call[NoQuery, None]) -> Reply:
-    await call.manager.stored_vhosts.remove(call.path["vhost"])
+    await remove_with_contents(call.manager, call.vhost())
     await in_force(call.manager)
     return NO_CONTENT
 
@@ -135,7 +151,7 @@ ROUTES: Final = (
         method="DELETE",
         path=ONE,
         handler=delete,
-        summary="Remove a virtual host without durable queues",
+        summary="Remove a virtual host with its queues, sessions, exchanges and permissions",
         role=Role.ADMINISTRATOR,
     ),
 )
