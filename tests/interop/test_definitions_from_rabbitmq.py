@@ -306,3 +306,61 @@ def by_amqp10(gateway: GatewayProcess, user: str, password: str) -> bool:
         return False
     connection.close()
     return True
+
+
+# Fields of RabbitMQ's that we do not have: figures of an exchange.
+NOT_OURS = frozenset(("incoming", "outgoing", "message_stats", "policy"))
+
+
+def shape(value: Any) -> Any:
+    """The fields of an answer with their JSON types, of all rows of a list together."""
+    if isinstance(value, list):
+        rows = [shape(each) for each in value]
+        return [{name: kind for row in rows if isinstance(row, dict) for name, kind in row.items()}]
+    if isinstance(value, dict):
+        return {name: type(each).__name__ for name, each in value.items() if name not in NOT_OURS}
+    return type(value).__name__
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        pytest.param("GET", "/exchanges/{vhost}", None, id="exchanges"),
+        pytest.param("GET", "/exchanges/{vhost}/topic", None, id="an exchange"),
+        pytest.param("GET", "/exchanges/{vhost}/topic/bindings/source", None, id="from it"),
+        pytest.param("GET", "/exchanges/{vhost}/inner/bindings/destination", None, id="to it"),
+        pytest.param("GET", "/bindings/{vhost}", None, id="bindings"),
+        pytest.param("GET", "/queues/{vhost}/classic/bindings", None, id="of a queue"),
+        pytest.param("GET", "/bindings/{vhost}/e/topic/q/stream/a.%252A.%2523", None, id="one"),
+        pytest.param("GET", "/aliveness-test/{vhost}", None, id="alive"),
+        pytest.param(
+            "POST",
+            "/exchanges/{vhost}/amq.default/publish",
+            {
+                "routing_key": "classic",
+                "payload": "x",
+                "payload_encoding": "string",
+                "properties": {"delivery_mode": 2, "headers": {"n": 1}},
+            },
+            id="publish",
+        ),
+        pytest.param(
+            "POST",
+            "/queues/{vhost}/classic/get",
+            {"count": 100, "ackmode": "ack_requeue_true", "encoding": "auto"},
+            id="get",
+        ),
+    ],
+)
+def test_answers_have_the_fields_and_types_of_rabbitmqs(
+    rabbit: Rabbit,
+    moved: tuple[GatewayProcess, dict[str, Any]],
+    method: str,
+    path: str,
+    body: Any,
+) -> None:
+    found = path.format(vhost=quote(VHOST, safe=""))
+    login = f"sha256:{PASSWORDS['sha256']}"
+    theirs = rabbit.call(method, found, body, login=login)
+    ours = ask(moved[0], method, f"/api{found}", body, login=login).value
+    assert shape(ours) == shape(theirs)
