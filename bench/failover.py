@@ -43,6 +43,7 @@ ROUNDS: Final = 10
 PAYLOAD: Final = b"x" * 100
 PROBE: Final = "probe"
 KNOCK_SECONDS: Final = 0.01
+PACE_SECONDS: Final = 0.005  # between two messages: a takeover is measured, not a load
 CALM_SECONDS: Final = 2.0  # of traffic between two faults
 MOST_SECONDS: Final = 60.0  # that a takeover may take before the run is given up
 GONE: Final = (OSError, RuntimeError, aiormq.exceptions.AMQPError, asyncio.CancelledError)
@@ -151,11 +152,12 @@ async def knocking(
 
 
 async def publish(connection: aiormq.abc.AbstractConnection, node: Node) -> None:
-    """One message after another, each confirmed."""
+    """Publishes one message after another, each confirmed."""
     channel = await connection.channel()
     while True:
         await channel.basic_publish(PAYLOAD, routing_key=PROBE, properties=PERSISTENT)
         node.confirms.append(time.monotonic())
+        await asyncio.sleep(PACE_SECONDS)
 
 
 async def consume(connection: aiormq.abc.AbstractConnection, node: Node) -> None:
