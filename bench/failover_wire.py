@@ -19,6 +19,7 @@ class Wire:
         self._servers: list[asyncio.Server] = []
         self._is_whole = True
         self._near: set[asyncio.StreamWriter] = set()
+        self._far: set[asyncio.StreamWriter] = set()  # kept: one that is forgotten is closed
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -41,7 +42,7 @@ class Wire:
     def mend(self) -> None:
         """Lets new sessions through; the old ones end."""
         self._is_whole = True
-        for writer in self._near:
+        for writer in (*self._near, *self._far):
             writer.close()
 
     async def close(self) -> None:
@@ -57,6 +58,7 @@ class Wire:
         if not self._is_whole:
             return
         far_reader, far = await asyncio.open_connection(self._target.hostname, self._target.port)
+        self._far.add(far)
         for source, target in ((reader, far), (far_reader, near)):
             task = asyncio.create_task(self._forward(source, target))
             self._tasks.add(task)

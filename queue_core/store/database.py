@@ -235,6 +235,7 @@ def _make_engine(url: str, server: ExaminedServer, fence: Fence) -> AsyncEngine:
         connection = await connect_to_primary(url, server_settings=settings)
         try:
             await server.prepare(connection)
+            connection.add_log_listener(fence.marks.on_log)
         except BaseException:  # whoever asked has gone, and nobody else knows of it
             connection.terminate()
             raise

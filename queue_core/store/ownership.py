@@ -72,9 +72,6 @@ PATIENCE: Final = """
         'idle_in_transaction_session_timeout', 'idle_session_timeout')
 """
 
-# A commit whose wait for a standby was cancelled is answered like any other, but for a warning.
-WARNINGS: Final = "SET client_min_messages = 'warning'"
-
 # The writer's statements insert arrays: a plan made anew for each costs as much as 100 rows do, and
 # is no other. (With the fence in them, the server would make one for each.)
 PLANS: Final = "SET plan_cache_mode = force_generic_plan"
@@ -230,7 +227,7 @@ async def open_session(url: str, settings: dict[str, str]) -> asyncpg.Connection
     connection = await connect_to_primary(url, server_settings=settings, command_timeout=None)
     try:
         await keep_alive(connection)
-        for statement in (KEEPALIVE, PATIENCE, WARNINGS, NO_JIT, PLANS, READ_COMMITTED):
+        for statement in (KEEPALIVE, PATIENCE, NO_JIT, PLANS, READ_COMMITTED):
             await connection.execute(statement)
         await insist_on_commits(connection)
         other = await connect_to_primary(url, server_settings=settings)

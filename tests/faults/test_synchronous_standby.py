@@ -96,6 +96,27 @@ def test_a_commit_whose_wait_for_the_standby_was_cut_off_is_not_acknowledged_on_
     assert client_again.count("orders") == 0
 
 
+def test_a_declaration_whose_wait_for_the_standby_was_cancelled_is_not_answered_on_its_own_word(
+    standby: Standby, gateway: GatewayProcess, synchronous: str
+) -> None:
+    client = Client(gateway)
+    leave_behind(synchronous, standby)
+    declaring = threading.Thread(
+        target=lambda: client.channel.queue_declare("late", durable=True), daemon=True
+    )
+    declaring.start()
+    waiting = WAITING.replace("howdah gateway (writer)", "howdah gateway")
+    wait_until(lambda: fetch_value(synchronous, waiting) is not None, "the declaration waits")
+    execute(synchronous, f"SELECT pg_cancel_backend({fetch_value(synchronous, waiting)})")
+    visible = "SELECT count(*) FROM howdah.queue WHERE name = 'late'"
+    wait_until(lambda: fetch_value(synchronous, visible) == 1, "committed on the primary alone")
+    wait_until(lambda: fetch_value(synchronous, waiting) is not None, "a mark waits after it")
+    assert declaring.is_alive()
+    execute(synchronous, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+    declaring.join(PATIENCE_SECONDS)
+    assert not declaring.is_alive()
+
+
 def test_a_failover_to_a_synchronous_standby_loses_nothing_that_was_acknowledged(
     primary: Server, standby: Standby, gateway: GatewayProcess, synchronous: str
 ) -> None:

@@ -9,6 +9,7 @@ answered vouches for it. Where marks are kept beside the database, `commit_mark_
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from datetime import datetime
 from typing import Final
 
 import asyncpg
+
+from queue_core.store.log_once import Complaints
+
+log = logging.getLogger(__name__)
+complaints = Complaints(log)
 
 PRESENT: Final = "SELECT number FROM howdah.commit_mark WHERE number = ANY($1::int8[])"
 EXTENT: Final = """
@@ -59,6 +65,8 @@ class Marks:
         self.messages = before.messages  # offsets given by commits that were answered
         self.at = 0.0 if before.at is None else before.at.timestamp()  # of the newest answer
         self.on_commit: Callable[[Marks], None] | None = None
+        # Of the server, in sessions that write: a commit with one may be on no standby.
+        self.warnings = 0
         self._begun = before.number
         self._answered = 0
         self._unproven: dict[int, int] = {}  # place in the order of answers, by number
@@ -80,6 +88,12 @@ class Marks:
         self.at = time.time()
         if self.on_commit is not None:
             self.on_commit(self)
+
+    def on_log(self, _connection: object, said: asyncpg.PostgresLogMessage) -> None:
+        """Counts warnings, and says them aloud; for asyncpg's log listeners."""
+        if said.severity_en == "WARNING":
+            self.warnings += 1
+            complaints.warn("the database warns: %s", said.message)
 
     @property
     def numbers(self) -> list[int]:

@@ -39,13 +39,26 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Opens the same transaction, and leaves errors as SQLAlchemy and the driver raise them."""
     fence: Fence | None = engine.get_execution_options().get(FENCE)
-    passage = None if fence is None else fence.begin()
+    if fence is None:
+        async with engine.begin() as connection:
+            yield connection
+        return
+    warnings, passage = fence.marks.warnings, fence.begin()
     async with engine.begin() as connection:
-        if passage is not None:
-            await connection.exec_driver_sql(CHECK, passage.arguments)
+        await connection.exec_driver_sql(CHECK, passage.arguments)
         yield connection
-    if passage is not None:
-        passage.committed()
+    if fence.marks.warnings != warnings:
+        await _prove(engine, fence)
+    passage.committed()
+
+
+async def _prove(engine: AsyncEngine, fence: Fence) -> None:
+    """Commits a mark after a commit that came with a warning: its wait for a standby may have been
+    cancelled, and this one's answer tells that the standby has both."""
+    passage = fence.begin()
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(CHECK, passage.arguments)
+    passage.committed()
 
 
 @asynccontextmanager

@@ -14,8 +14,10 @@ log = logging.getLogger(__name__)
 complaints = Complaints(log)
 
 # The setting found, made the session's own: it stays when the server's configuration is read again.
+# A commit whose wait for a standby was cancelled is answered like any other, but for a warning.
 INSIST: Final = """
     SELECT current_setting('synchronous_commit') AS found,
+           set_config('client_min_messages', 'warning', false),
            set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                       WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 """

@@ -113,7 +113,6 @@ class Writer:
         self._last_stamp = 0.0
         self._connection: asyncpg.Connection | None = connection  # None: lost
         self._listen(connection)
-        self._was_warned = False  # by the server, since the newest commit began
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self._complain = Complaints(log).warn  # clients decide how often
@@ -380,7 +379,7 @@ class Writer:
             return  # the answer was lost, not the commit
         passage = self.fence.begin(batch.message_count)
         batch.mark = passage.mark
-        self._was_warned = False
+        warnings = self.fence.marks.warnings
         try:
             await statements.write(connection, batch, passage)
         except asyncpg.CheckViolationError as error:
@@ -392,7 +391,9 @@ class Writer:
                 f"somebody else wrote into this gateway's queues ({error.detail}); this one stops, "
                 "so that no message is mixed up with another"
             ) from error
-        if self._was_warned:  # perhaps that the wait for a standby was cancelled, and it committed
+        if (
+            self.fence.marks.warnings != warnings
+        ):  # perhaps that the wait for a standby was cancelled, and it committed
             await self._prove()
 
     async def _prove(self) -> None:
@@ -465,12 +466,7 @@ class Writer:
 
     def _listen(self, connection: asyncpg.Connection) -> None:
         connection.add_termination_listener(self._on_hang_up)
-        connection.add_log_listener(self._on_log)
-
-    def _on_log(self, _connection: object, said: asyncpg.PostgresLogMessage) -> None:
-        if said.severity_en == "WARNING":
-            self._was_warned = True
-            self._complain("the database warns: %s", said.message)
+        connection.add_log_listener(self.fence.marks.on_log)
 
     async def _reconnect(self) -> None:
         await self._connected()
