@@ -212,6 +212,28 @@ async def test_what_an_asynchronous_standby_lacks_is_told_by_whoever_serves(
         assert_no_offset_twice(there)
 
 
+async def test_a_node_that_takes_over_on_a_standby_that_was_behind_says_that_it_cannot_tell(
+    tmp_path: Path, primary: Server, standby: Standby, both: str, history: History
+) -> None:
+    """The node that knew what was committed has died together with the primary."""
+    url = primary.database("messages")
+    async with cluster(tmp_path, both, history) as nodes:
+        publisher = AmqpPublisher(history, "p", nodes.urls(), "first")
+        async with acting(publisher):
+            await history.grow(ROUND)
+            there = await asyncio.to_thread(leave_behind, url, standby)
+            await history.grow(ROUND)
+            north = nodes.nodes[0]
+            await asyncio.to_thread(north.gateway.kill)
+            promote(primary, standby, history)
+            found = await nodes.serving(north)
+            await history.grow(ROUND)
+        said = await asyncio.to_thread(found.gateway.run, "doctor")
+        assert fetch_value(there, "SELECT count(*) FROM howdah.loss") != 0
+        assert "cannot be proven" in said.stdout
+        assert_no_offset_twice(there)
+
+
 def promote(primary: Server, standby: Standby, history: History) -> None:
     history.add(Fault("the primary is killed, and its standby promoted"))
     primary.kill()

@@ -423,6 +423,7 @@ NOT_COLD: Final = {
     "ownership._take",
     "table_transactions.transaction",
     "table_transactions.begin",
+    "table_transactions._prove",
     "users._changing",
 }
 

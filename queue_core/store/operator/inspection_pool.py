@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -14,6 +14,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from queue_core.errors import StoreUnavailable
 from queue_core.store.planner_settings import PooledConnection
+from queue_core.store.primary import connect_to_primary
 
 CONNECTIONS: Final = 2
 IDLE_SECONDS: Final = 60.0  # then a connection that nobody asks by is closed
@@ -67,8 +68,11 @@ class InspectionPool:
                 decoder=msgspec.json.decode,
             )
 
+        async def connect(dsn: str | None = None, **options: Any) -> asyncpg.Connection:
+            return await connect_to_primary(dsn or url, **options)
+
         pool = await asyncpg.create_pool(
-            url,
+            connect=connect,
             min_size=0,
             max_size=CONNECTIONS,
             max_inactive_connection_lifetime=IDLE_SECONDS,
