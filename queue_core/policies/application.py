@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from queue_core.policies.policy_keys import ALTERNATE_EXCHANGE, inert_keys
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-APPLIED_AT_ONCE: Final = 50  # queues or exchanges, before others get their turn
+SLICE_SECONDS: Final = 0.002  # of work on queues and exchanges, before others get their turn
 
 
 class PolicyApplication:
@@ -44,16 +46,16 @@ class PolicyApplication:
         this goes on gets them at once."""
         self._tell_inert(policies)
         self.current = policies
-        for number, queue in enumerate(list(self._queues.values()), 1):
-            if not queue.is_deleted:
-                self.apply_to_queue(queue)
-            if number % APPLIED_AT_ONCE == 0:
+        began = perf_counter()
+        works: list[Callable[[], None]] = [
+            partial(self.apply_to_queue, queue) for queue in self._queues.values()
+        ]
+        works += [partial(self.apply_to_exchange, spec.name) for spec in self._router.exchanges()]
+        for work in works:
+            work()
+            if perf_counter() - began > SLICE_SECONDS:
                 await asyncio.sleep(0)
-        for number, spec in enumerate(self._router.exchanges(), 1):
-            if self._router.has_exchange(spec.name):
-                self.apply_to_exchange(spec.name)
-            if number % APPLIED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                began = perf_counter()
 
     def _tell_inert(self, policies: PolicySet) -> None:
         """Tells people of keys that have no effect, once for each policy that has them."""
@@ -68,7 +70,7 @@ class PolicyApplication:
     def apply_to_queue(self, queue: Queue) -> None:
         """Applies the policies to one queue. One whose values fail to act keeps those it had; the
         others are not to suffer."""
-        if queue.is_memory:
+        if queue.is_memory or queue.is_deleted:
             return
         applied = self.current.of_queue(queue.spec)
         if applied == queue.spec.policy:
@@ -87,7 +89,7 @@ class PolicyApplication:
     def apply_to_exchange(self, name: str) -> None:
         """Gives an exchange the alternate exchange that was declared for it, or else its
         policy's."""
-        if not name:
+        if not name or not self._router.has_exchange(name):
             return  # the default exchange has none, as in RabbitMQ
         declared = self._router.exchange(name).spec.alternate
         given = self.of_exchange(name).definition.get(ALTERNATE_EXCHANGE)

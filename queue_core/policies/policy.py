@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
-from queue_core.access.permission_patterns import PatternTooSlow, pattern_in_time
+from queue_core.access.permission_patterns import PatternTooSlow, compiled, pattern_in_time
 from queue_core.errors import InvalidArgument
 from queue_core.policies.policy_keys import check_definition
 from queue_core.queues.spec import is_storable
@@ -15,6 +17,13 @@ from queue_core.queues.spec import is_storable
 LONGEST_NAME_BYTES: Final = 255
 LONGEST_PATTERN_CHARACTERS: Final = 2000
 LARGEST_PRIORITY: Final = 2**31 - 1
+MOST_COMPILED_PATTERNS: Final = 10_000
+
+
+@lru_cache(maxsize=MOST_COMPILED_PATTERNS)
+def regex_of(pattern: str) -> re.Pattern[str]:
+    """Compiles a pattern that was checked before, once: a long one takes a millisecond."""
+    return compiled(pattern)
 
 
 class ApplyTo(StrEnum):
@@ -101,6 +110,7 @@ def _checked_pattern(subject: str, pattern: object) -> str:
         )
     try:
         pattern_in_time(pattern, ignore_case=False)
+        regex_of(pattern)
     except ValueError as error:
         raise InvalidArgument(
             f"{subject}: pattern '{pattern}' is not a regular expression: {error}"

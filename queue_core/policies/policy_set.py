@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from queue_core.access.permission_patterns import PatternTooSlow, compiled, found_in_time
-from queue_core.policies.policy import ApplyTo, Policy
+from queue_core.access.permission_patterns import PatternTooSlow, found_in_time
+from queue_core.policies.policy import ApplyTo, Policy, regex_of
 from queue_core.policies.policy_keys import (
     CLASSIC_QUEUES,
     QUORUM_QUEUES,
@@ -41,9 +41,9 @@ class PolicySet:
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         self.all = tuple(sorted(policies, key=lambda policy: policy.order))
         self._ordinary = [
-            (each, compiled(each.pattern)) for each in self.all if not each.is_operator
+            (each, regex_of(each.pattern)) for each in self.all if not each.is_operator
         ]
-        self._operator = [(each, compiled(each.pattern)) for each in self.all if each.is_operator]
+        self._operator = [(each, regex_of(each.pattern)) for each in self.all if each.is_operator]
         self._too_slow: set[tuple[str, bool]] = set()
 
     def of_queue(self, spec: QueueSpec) -> AppliedPolicy:
