@@ -25,7 +25,7 @@ from itertools import count, islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from queue_core.commit.unit import RetainedRecord
-from queue_core.errors import CoreError, LimitExceeded
+from queue_core.errors import CoreError, LimitExceeded, StoreUnavailable
 from queue_core.message.message import Message
 from queue_core.routing.topics import MANY, ONE, Tokens, filter_tokens, levels_of
 from queue_core.scheduler import Share, scheduler
@@ -362,7 +362,7 @@ class Retained:
         try:
             async with asyncio.timeout(VALUE_WAIT_SECONDS):
                 await self._flushed()
-        except TimeoutError:
+        except (TimeoutError, StoreUnavailable):
             return False
         while self._coming:
             oldest = next(iter(self._coming))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from queue_core.access.auth import Identity
 from queue_core.commit.unit import Record, WillRecord
 from queue_core.commit.waiter import Waiter
-from queue_core.errors import CoreError
+from queue_core.errors import CoreError, StoreUnavailable
 from queue_core.message.message import Message
 from queue_core.outcomes import Published
 from queue_core.sessions.orphan_queues import DATABASE_RETRY_SECONDS
@@ -211,6 +211,8 @@ class Wills:
             message.expires_at = self._clock() + will.lifetime
         try:
             await self._commit(vhost, key, will, message)
+        except StoreUnavailable as error:  # the gateway stops; its row is there for the next one
+            log.warning("will of '%s' waits for the next start: %s", key[1], error)
         except CoreError as error:
             log.error("will of '%s' cannot be published, and is dropped: %s", key[1], error)
             await self._delete(key)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.access.auth import Identity
-from queue_core.commit.unit import PacketRecord
+from queue_core.commit.unit import PacketRecord, Unit
 from queue_core.errors import SessionNotFound, StoreUnavailable
 from queue_core.keyed_lock import Turns
 from queue_core.message.message import Message
@@ -242,6 +242,22 @@ async def test_a_will_that_was_taken_back_is_deleted_when_the_database_is_back(
     await here.pass_time(5)
     assert here.outage.calls[-1] == "delete will of sensor"
     assert not here.writer.units
+
+
+async def test_a_will_that_a_writer_without_a_database_refuses_stays_for_the_next_gateway(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await here.open(expiry=0)
+    await here.sessions.wills.set(session, Message(b"lost", topic="will"), NOBODY)
+
+    def refuse(unit: Unit) -> None:
+        assert unit.publisher is not None
+        unit.publisher.on_refused([unit.token], StoreUnavailable("another gateway took over"))
+
+    monkeypatch.setattr(here.writer, "submit", refuse)
+    await here.sessions.detach(session, publish_will=True)
+    await here.idle()
+    assert "delete will of sensor" not in here.outage.calls
 
 
 async def test_a_large_will_is_published_when_it_can_be_read_again(here: World) -> None:
