@@ -134,22 +134,24 @@ async def _run(url: str, action: Callable[[Config], None]) -> None:
     try:
         async with _connected(url) as connection:
             await _check_server(connection)
+            await _check_version(url)
             await connection.run_sync(_within, action)
             await connection.commit()
     except CommandError as error:
-        raise MigrationError(await _reason(url, error)) from error
+        known = ", ".join(known_versions())
+        raise MigrationError(f"{error}; known revisions are {known}, head and base") from error
     except DBAPIError as error:
         raise MigrationError(_explained(error)) from error
     finally:
         _alembic.release()
 
 
-async def _reason(url: str, error: CommandError) -> str:
-    """Tells why Alembic refuses: the database's revision is unknown here, or the target is."""
+async def _check_version(url: str) -> None:
+    """Refuses a database at a revision that is unknown here. Alembic would take the number of one
+    from before the first release for the beginning of a newer one's name."""
     version = await current_version(url)
     if version is not None and not leads_to_newest(version):
-        return f"the schema is at version {version}; {way_out_of(version)}"
-    return f"{error}; known revisions are {', '.join(known_versions())}, head and base"
+        raise MigrationError(f"the schema is at version {version}; {way_out_of(version)}")
 
 
 def _within(connection: Connection, action: Callable[[Config], None]) -> None:
