@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from aiohttp import web
 from msgspec import Meta
@@ -15,6 +15,16 @@ HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would hold events back
+}
+RESPONSES: Final = {
+    "200": {
+        "description": "Events until the viewer goes.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+    "400": {"description": "There is nothing of that name to watch."},
+    "401": {"description": "The login failed, or the user may not see this."},
+    "404": {"description": "There is no such virtual host or queue."},
+    "503": {"description": "Too many streams of events are open."},
 }
 RETRY_MS: Final = 3000  # before a browser comes back
 
@@ -50,6 +60,7 @@ ROUTES: Final = (
         handler=stream,
         summary="Live figures as server-sent events, once a second",
         query=EventsQuery,
-        answer=Any,
+        answer=str,
+        extra={"responses": RESPONSES},
     ),
 )

@@ -109,8 +109,8 @@ async def show(call: Call[ValueQuery, None]) -> OneValue:
     vhost, topic = call.own_vhost(), call.path["topic"]
     levels_of(topic)
     call.require(Action.READ, Resource("topic", vhost.name, TOPIC_EXCHANGE, dotted(topic)))
-    found = await call.manager.inspection.lists.retained(
-        vhost.name, topic, None, 1, call.query.truncate
+    found = await call.manager.inspection.lists.retained_value(
+        vhost.name, topic, call.query.truncate
     )
     if not found.rows:
         raise not_found(f"topic '{topic}' keeps no value")

@@ -39,6 +39,11 @@ WHERE vhost = {vhost} AND topic >= {prefix} AND topic > coalesce({after}, '')
     AND howdah.topic_matches(topic, {filter})
 ORDER BY topic LIMIT {limit}
 """
+_RETAINED_VALUE: Final = """
+SELECT topic, qos, retained_at, expires_at, content_type, content_encoding, correlation_id,
+    reply_to, headers, publisher, protocol, body_bytes, substring(body, 1, {truncate}) AS body
+FROM howdah.retained_messages WHERE vhost = {vhost} AND topic = {topic}
+"""
 _GROUPS: Final = """
 SELECT vhost, queue, group_name, floor, tail, lag,
     extract(epoch FROM oldest_unsettled_age)::float8 AS oldest_age_seconds
@@ -147,6 +152,11 @@ class StatusLists:
             after=text(after),
             limit=integer(limit),
             truncate=integer(truncate),
+        )
+
+    async def retained_value(self, vhost: str, topic: str, truncate: int) -> Listed:
+        return await self._listed(
+            _RETAINED_VALUE, vhost=text(vhost), topic=text(topic), truncate=integer(truncate)
         )
 
     async def groups(self, vhost: str | None, queue: str | None, limit: int) -> Listed:

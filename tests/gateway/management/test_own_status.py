@@ -76,6 +76,7 @@ async def test_retained_values_are_listed_shown_and_cleared(own_gateway: Gateway
     assert [each["topic"] for each in rest["items"]] == ["own/keep/b/c"]
     one = get(own_gateway, "/retained/%2F/own%2Fkeep%2Fa").value
     assert one["value"]["payload"] == "own/keep/a"
+    assert [row["topic"] for row in await run_shown(own_gateway, one["sql"])] == ["own/keep/a"]
     assert ask(own_gateway, "DELETE", f"{V1}/retained/%2F/own%2Fkeep%2Fa").status == 204
     assert get(own_gateway, "/retained/%2F/own%2Fkeep%2Fa").status == 404
     other = get(own_gateway, "/retained/%2F/own%2Fkeep%2Fb").value
