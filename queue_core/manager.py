@@ -17,6 +17,7 @@ from typing import Final
 
 from queue_core.access.accounts import Policy, UserAuth
 from queue_core.access.auth import Action, Identity, Resource
+from queue_core.cluster.trust import SoleTrust, Trust
 from queue_core.counters import Counters
 from queue_core.delivery.delayed_messages_limit import MOST_DELAYS, DelayBudget
 from queue_core.delivery.ready import Budget
@@ -162,11 +163,12 @@ class Manager:
         self._policy_revision: object = None
         self._url = url
         self._loss = LossNotice()
-        self.writer.on_lost = self._loss.give
+        self.writer.on_lost = self._on_lost
         if node is not None:
-            node.on_lost(self._loss.give)
+            node.on_lost(self._on_lost)
             node.trust.can_write = lambda: self.writer.is_connected
-            self.sessions.may_grant = node.trust.is_given
+        self._trust: Trust = SoleTrust() if node is None else node.trust
+        self.sessions.may_grant = self._trust.is_given
         self._taking_over = asyncio.Lock()
         self._has_found_all = False  # the start has read everything that the tables have
         self._is_mark_due = False  # something was taken over that no mark vouches for yet
@@ -352,6 +354,11 @@ class Manager:
                 stored.id,
             )
 
+    def _on_lost(self, error: Exception) -> None:
+        """Hands out nothing from now on, also of what clients give back as they are sent away."""
+        self._trust.end()
+        self._loss.give(error)
+
     def _make_vhost(self, name: str) -> None:
         database, router = self._database, Router[Queue]()
         context = QueueContext(
@@ -367,7 +374,7 @@ class Manager:
             self._ephemeral,
             self._histories,
             self._delays,
-            trust=None if self.node is None else self.node.trust,
+            trust=self._trust,
             changed=self.changed_traffic,
         )
         self.vhosts[name] = Vhost(

@@ -2,7 +2,8 @@
 
 A node that is cut off, or was stopped and goes on, does not know what others have decided
 meanwhile. So it hands out messages of durable queues only for a while after the start of its last
-answered beat, which is shorter than the silence after which others fence it.
+answered beat, which is shorter than the silence after which others fence it. A gateway without a
+cluster beats for nobody: it goes on until it hears that another has taken its database.
 """
 
 from __future__ import annotations
@@ -27,7 +28,38 @@ class Held(Protocol):
     def run(self) -> None: ...
 
 
-class Trust:
+class Trust(Protocol):
+    """The answer to whether messages of durable queues may be handed out now."""
+
+    def is_given(self) -> bool: ...
+
+    def wait(self, held: Held) -> None:
+        """Has `held` run when trust is given; once, however often it asks."""
+
+    def end(self) -> None:
+        """Ends trust at once: another gateway has what this one had."""
+
+
+class SoleTrust:
+    """Trust of a gateway that has the database for itself. What was handed out comes back while it
+    stops, and must not go to the clients that are still there: the next owner hands it out."""
+
+    __slots__ = ("_is_over",)
+
+    def __init__(self) -> None:
+        self._is_over = False
+
+    def is_given(self) -> bool:
+        return not self._is_over
+
+    def wait(self, held: Held) -> None:
+        """Forgets `held`: trust that has ended here is never given again."""
+
+    def end(self) -> None:
+        self._is_over = True
+
+
+class LeasedTrust:
     """The span of time in which this node may hand out, and whoever waits for it to begin. `later`
     calls a function in a later turn of the loop."""
 
@@ -50,8 +82,10 @@ class Trust:
         return self.begins <= self._clock() < self.until and self.can_write()
 
     def wait(self, held: Held) -> None:
-        """Has `held` run when trust is given; once, however often it asks."""
         self._waiting[held] = None
+
+    def end(self) -> None:
+        self.until = -NEVER
 
     def renew(self) -> None:
         """Lets those that wait go on, if trust is given by now; for after every beat. A few of them

@@ -73,7 +73,7 @@ class Dispatch:
             self.goes_on = True
             return
         trust = self._trust
-        if trust is not None and not trust.is_given():  # another node may hand out the same
+        if trust is not None and not trust.is_given():  # another gateway may hand out the same
             trust.wait(self)
             return
         cursor = self._cursor

@@ -32,9 +32,8 @@ class CursorContext(Protocol):
     def counters(self) -> Counters: ...
 
     @property
-    def trust(self) -> Trust | None:
-        """Tells whether stored messages may be handed out; None: always, as this gateway has the
-        database for itself."""
+    def trust(self) -> Trust:
+        """Tells whether stored messages may be handed out."""
 
     @property
     def delays(self) -> DelayBudget:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from queue_core.cluster.trust import Trust
+from queue_core.cluster.trust import SoleTrust, Trust
 from queue_core.counters import Counters
 from queue_core.delivery.delayed_messages_limit import DelayBudget
 from queue_core.delivery.ports import Journal
@@ -47,7 +47,7 @@ class QueueContext:
     memory: EphemeralMemory = field(default_factory=EphemeralMemory)
     histories: HistoryBudget = field(default_factory=HistoryBudget)
     delays: DelayBudget = field(default_factory=DelayBudget)
-    trust: Trust | None = None  # in this node itself; None: it has the database for itself
+    trust: Trust = field(default_factory=SoleTrust)  # of this gateway in itself
     ignored_arguments: IgnoredArguments = field(default_factory=IgnoredArguments)
     # Many messages at once went into a queue that has many in memory already: whoever sent them
     # lets its consumers have a moment, and takes the flag down.

@@ -18,7 +18,7 @@ import asyncpg
 
 from queue_core.cluster.counters import ClusterCounters
 from queue_core.cluster.membership import UP, Decision, Membership, Move, Sighting
-from queue_core.cluster.trust import NEVER, TRUST_SHARE, Trust, boot_seconds
+from queue_core.cluster.trust import TRUST_SHARE, LeasedTrust, boot_seconds
 from queue_core.errors import StoreUnavailable
 from queue_core.store.log_once import Complaints
 from queue_core.store.nodes.fencing import fence, rise, without_session
@@ -61,7 +61,7 @@ class ClusterNode:
     ) -> None:
         self.life = life
         self.terms = terms
-        self.trust = Trust(asyncio.get_running_loop().call_soon)
+        self.trust = LeasedTrust(asyncio.get_running_loop().call_soon)
         self.counters = ClusterCounters()
         self.names: dict[int, str] = {}
         self._beats: dict[int, int] = {}  # of each node, as the newest answer had it
@@ -108,7 +108,7 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """Ends this life: nobody has to wait for anything of it."""
-        self.trust.until = -NEVER
+        self.trust.end()
         with suppress(*AWAY, TimeoutError):
             async with asyncio.timeout(self.terms.lease_ms / 1000), self._asking:
                 self._task.cancel()
@@ -258,7 +258,7 @@ class ClusterNode:
 
     def _end(self, error: Exception) -> None:
         """Tells whoever waits that this life is over."""
-        self.trust.until = -NEVER
+        self.trust.end()
         if not self._risen.done():
             self._risen.set_exception(error)
             self._risen.exception()  # whoever waits gets it; nobody has to

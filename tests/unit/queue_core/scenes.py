@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from queue_core.cluster.trust import Trust
+from queue_core.cluster.trust import SoleTrust, Trust
 from queue_core.counters import Counters
 from queue_core.delivery.consumer import Consumer, ConsumerSpec, Delivery, Entry
 from queue_core.delivery.cursor import Cursor
@@ -51,7 +51,7 @@ class Context:
     budget: Budget
     counters: Counters = field(default_factory=Counters)
     delays: DelayBudget = field(default_factory=DelayBudget)
-    trust: Trust | None = None
+    trust: Trust = field(default_factory=SoleTrust)
 
 
 class Rules:
@@ -139,6 +139,7 @@ class Scene:
         self.rules = Rules()
         self.shelf = shelf
         self.budget = Budget(limit)
+        self.context = Context(lambda: self.now, self.budget)
 
         def ready(cursor: Cursor) -> Ready:
             if has_priorities:
@@ -147,7 +148,7 @@ class Scene:
 
         self.cursor = Cursor(
             self.rules,
-            Context(lambda: self.now, self.budget),
+            self.context,
             CursorSpec(
                 queue_id=0 if shelf is None else 1,
                 single_active=single_active,
