@@ -68,13 +68,18 @@ async def present_of(manager: Manager) -> Present:
     return await present_in(manager.auth.accounts.roll, manager.vhosts.values(), settings)
 
 
-async def plan_import(manager: Manager, data: bytes, vhost: str | None) -> Plan:
+async def plan_import(
+    manager: Manager, data: bytes, vhost: str | None, *, shortest_password: int
+) -> Plan:
     """Reads a file and plans its import; changes nothing. Raises InvalidArgument, and
     VhostNotFound."""
     if vhost is not None and vhost not in manager.vhosts:
         raise VhostNotFound(f"there is no virtual host '{vhost}'")
     document = await asyncio.to_thread(read_document, data, vhost)
-    return await asyncio.to_thread(make_plan, document, await present_of(manager))
+    present = await present_of(manager)
+    return await asyncio.to_thread(
+        make_plan, document, present, shortest_password=shortest_password
+    )
 
 
 async def import_file(
@@ -83,12 +88,13 @@ async def import_file(
     vhost: str | None = None,
     *,
     source: str,
+    shortest_password: int,
     imported_by: str | None = None,
     strict: bool = False,
 ) -> Report:
     """Imports a file. Raises InvalidArgument for one that cannot be read, or where strict would
     leave something out: nothing is changed then."""
-    plan = await plan_import(manager, data, vhost)
+    plan = await plan_import(manager, data, vhost, shortest_password=shortest_password)
     if strict:
         plan.require_complete()
     report = await carry_out(manager, plan, imported_by)
@@ -121,7 +127,10 @@ async def import_at_start(config: Config, manager: Manager) -> None:
             logger.info("definitions.import: %s is unchanged, and not imported again", path)
             return
         strict = config.definitions.strict
-        report = await import_file(manager, data, source=START, strict=strict)
+        shortest = config.auth.min_password_length
+        report = await import_file(
+            manager, data, source=START, shortest_password=shortest, strict=strict
+        )
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError([f"definitions.import: {path} cannot be read: {reason}"]) from error

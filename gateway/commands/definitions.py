@@ -156,7 +156,7 @@ async def import_(options: argparse.Namespace, config: Config) -> int:
     document = read_document(data, options.vhost)
     present = await _present(config, make=not options.dry_run)
     _require_vhost(present, options.vhost)
-    plan = make_plan(document, present)
+    plan = make_plan(document, present, shortest_password=config.auth.min_password_length)
     if options.strict:
         plan.require_complete()
     if options.dry_run:
@@ -239,7 +239,12 @@ async def _without_a_gateway(config: Config, options: argparse.Namespace, data: 
         )
         try:
             return await import_file(
-                manager, data, options.vhost, source=SOURCE, strict=options.strict
+                manager,
+                data,
+                options.vhost,
+                source=SOURCE,
+                shortest_password=config.auth.min_password_length,
+                strict=options.strict,
             )
         finally:
             await manager.close()
@@ -304,7 +309,7 @@ async def diff(options: argparse.Namespace, config: Config) -> int:
     document = read_document(_read(options.file), options.vhost)
     present = await _present(config)
     _require_vhost(present, options.vhost)
-    plan = make_plan(document, present)
+    plan = make_plan(document, present, shortest_password=config.auth.min_password_length)
     here = [
         each.label for each in only_here(document, exported(present, options.vhost), options.vhost)
     ]

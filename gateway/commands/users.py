@@ -26,7 +26,7 @@ from gateway.commands.output import print_json, print_table
 from gateway.commands.rights_confirmation import changing
 from gateway.config.keys import Config
 from queue_core.access.accounts import EVERYTHING, Permission, Roll, TopicPermission, User
-from queue_core.access.passwords import hash_password
+from queue_core.access.passwords import hash_password, weakness_of
 from queue_core.access.scram import Verifier
 from queue_core.message.message import TOPIC_EXCHANGE
 
@@ -150,7 +150,8 @@ async def add_user(options: argparse.Namespace, config: Config) -> int:
     password = None
     if not options.no_password:
         password = _password(name)
-        _check_strength(name, password, config.auth.min_password_length)
+        if weakness := weakness_of(name, password, config.auth.min_password_length):
+            raise CommandError(weakness)
     password_hash = None if password is None else hash_password(password)
     verifier = None if password is None else Verifier.of(password)
     async with users_of(config, make=True) as users:
@@ -164,16 +165,6 @@ async def add_user(options: argparse.Namespace, config: Config) -> int:
     if is_closed and config.auth.depends_on_users:
         print(CLOSED)
     return 0
-
-
-def _check_strength(name: str, password: str, least: int) -> None:
-    if len(password) < least:
-        raise CommandError(
-            f"the password has fewer than {least} characters: take a longer one, such as the "
-            "output of `openssl rand -base64 18`, or lower auth.min_password_length"
-        )
-    if password == name:
-        raise CommandError("the password is the user's name, the first that anybody tries")
 
 
 def _password(name: str) -> str:

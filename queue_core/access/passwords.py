@@ -41,6 +41,18 @@ def hash_password(password: str) -> str:
     return _HASHER.hash(password)
 
 
+def weakness_of(name: str, password: str, shortest: int) -> str:
+    """Tells why a user's new password is not taken, and the way out; empty: it is taken."""
+    if len(password) < shortest:
+        return (
+            f"the password has fewer than {shortest} characters: take a longer one, such as the "
+            "output of `openssl rand -base64 18`, or lower auth.min_password_length"
+        )
+    if password == name:
+        return "the password is the user's name, the first that anybody tries: take another"
+    return ""
+
+
 def is_hash_of(password_hash: str, password: bytes) -> bool:
     """Tells whether a kept hash, of whatever kind, belongs to a password. Takes as long as a check
     does: not for the event loop."""

@@ -10,10 +10,10 @@ from queue_core.definitions.settings_plan import SettingsPlanner
 from queue_core.definitions.topology_plan import TopologyPlanner
 
 
-def make_plan(document: Document, present: Present) -> Plan:
-    """Judges every item. May take as long as a password check for each password that is written
-    out: not for the event loop."""
-    rights = RightsPlanner(document, present)
+def make_plan(document: Document, present: Present, *, shortest_password: int) -> Plan:
+    """Judges every item; new passwords have at least `shortest_password` characters. May take as
+    long as a password check for each password that is written out: not for the event loop."""
+    rights = RightsPlanner(document, present, shortest_password)
     steps = [*rights.steps()]
     steps += SettingsPlanner(document, present, rights.vhosts).steps()
     steps += TopologyPlanner(document, present, rights.vhosts).steps()

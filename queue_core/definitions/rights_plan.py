@@ -9,7 +9,7 @@ from dataclasses import astuple, fields
 from typing import Final
 
 from queue_core.access.accounts import GUEST, Permission, TopicPermission, User
-from queue_core.access.passwords import hash_password, is_hash_of
+from queue_core.access.passwords import hash_password, is_hash_of, weakness_of
 from queue_core.access.rabbitmq_passwords import (
     MD5,
     is_from_rabbitmq,
@@ -47,10 +47,12 @@ DEFAULT_GUEST: Final = (
 
 class RightsPlanner:
     """Judges the users, virtual hosts and permissions of a document. Who is not taken has no
-    permissions either."""
+    permissions either. A new password that is written out has at least `shortest_password`
+    characters."""
 
-    def __init__(self, document: Document, present: Present) -> None:
+    def __init__(self, document: Document, present: Present, shortest_password: int) -> None:
         self._document = document
+        self._shortest_password = shortest_password
         self._present = present
         self._users: set[str] = set(present.roll.users)  # that are there when all is done
         self.vhosts: set[str] = set(present.vhosts)
@@ -76,7 +78,7 @@ class RightsPlanner:
         before = self._present.roll.users.get(item.name)
         try:
             _require_user_name(item.name)
-            user = _wanted_user(item, before)
+            user = _wanted_user(item, before, self._shortest_password)
         except InvalidArgument as error:
             return Step(Section.USERS, item.name, None, Action.UNSUPPORTED, str(error))
         limits, notes = read_limits(table(item.limits), USER_LIMITS)
@@ -127,7 +129,7 @@ def _require_user_name(name: str) -> None:
         raise InvalidArgument(f"a user name has 1 to {LONGEST_NAME} bytes of printable text")
 
 
-def _wanted_user(item: UserItem, before: User | None) -> User:
+def _wanted_user(item: UserItem, before: User | None, shortest_password: int) -> User:
     """Makes the user as it will be. A password that is written out and is the user's already keeps
     the hash that it has. Raises InvalidArgument."""
     tags = frozenset(words(item.tags))
@@ -138,6 +140,8 @@ def _wanted_user(item: UserItem, before: User | None) -> User:
         old = None if before is None else before.password_hash
         if before is not None and old is not None and is_hash_of(old, item.password.encode()):
             return User(item.name, old, tags, before.verifier)
+        if weakness := weakness_of(item.name, item.password, shortest_password):
+            raise InvalidArgument(weakness)
         return User(item.name, hash_password(item.password), tags, Verifier.of(item.password))
     if item.password_hash is None:
         raise InvalidArgument(

@@ -75,14 +75,16 @@ async def import_vhost(call: Call[ImportQuery, bytes]) -> Reply:
 
 async def _import(call: Call[ImportQuery, bytes], vhost: str | None) -> Reply:
     data = _file_in(call)
+    shortest = call.services.config.auth.min_password_length
     if call.query.dry_run:
-        plan = await plan_import(call.manager, data, vhost)
+        plan = await plan_import(call.manager, data, vhost, shortest_password=shortest)
         return Reply(200, [_row(step) for step in plan.steps])
     report = await import_file(
         call.manager,
         data,
         vhost,
         source=SOURCE,
+        shortest_password=shortest,
         imported_by=call.identity.name,
         strict=call.query.strict,
     )

@@ -1,10 +1,12 @@
 """Parameters: `/api/parameters` and `/api/global-parameters`, kept for the tools that set them.
 
 Components that would do something in RabbitMQ and do nothing here are refused, with the reason.
+Secrets in values, such as passwords in URIs, are shown to administrators only, who may export them.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,6 +17,7 @@ from gateway.management.call import Call
 from gateway.management.lists import ColumnsQuery, Listing, ListQuery
 from gateway.management.roles import Role
 from gateway.management.routes import Body, NoQuery, Route
+from queue_core.access.secret_masking import masked_field
 from queue_core.store.tables.parameters import StoredParameter
 
 REFUSED_COMPONENTS: Final = {
@@ -47,20 +50,25 @@ class ValueBody(Body, frozen=True):
     value: Any
 
 
-def _row(stored: StoredParameter) -> ParameterRow:
-    return ParameterRow(stored.vhost, stored.component, stored.name, stored.value)
+def _shown(call: Call[Any, Any], name: str, value: object) -> object:
+    return value if call.caller.has(Role.ADMINISTRATOR) else masked_field(name, value)
+
+
+def _row(call: Call[Any, Any], stored: StoredParameter) -> ParameterRow:
+    value = _shown(call, stored.name, stored.value)
+    return ParameterRow(stored.vhost, stored.component, stored.name, value)
 
 
 async def list_parameters(call: Call[ListQuery, None]) -> Listing[StoredParameter]:
     vhost = call.vhost().name if "vhost" in call.path else None
     found = await call.manager.stored_parameters.all(call.path.get("component"), vhost)
-    return Listing([each for each in found if call.sees(each.vhost)], _row)
+    return Listing([each for each in found if call.sees(each.vhost)], partial(_row, call))
 
 
 async def show(call: Call[ColumnsQuery, None]) -> ParameterRow:
     component, vhost, name = call.path["component"], call.vhost().name, call.path["name"]
     for found in await call.manager.stored_parameters.all(component, vhost, name):
-        return _row(found)
+        return _row(call, found)
     raise _missing(call)
 
 
@@ -85,7 +93,7 @@ async def delete(call: Call[NoQuery, None]) -> Reply:
 
 async def list_global(call: Call[ListQuery, None]) -> Listing[GlobalParameterRow]:
     found = await call.manager.stored_parameters.all_global()
-    rows = [GlobalParameterRow(name, value) for name, value in found.items()]
+    rows = [GlobalParameterRow(name, _shown(call, name, each)) for name, each in found.items()]
     return Listing(rows, lambda row: row)
 
 
@@ -94,7 +102,7 @@ async def show_global(call: Call[ColumnsQuery, None]) -> GlobalParameterRow:
     name = call.path["name"]
     if name not in found:
         raise not_found(f"there is no global parameter '{name}'")
-    return GlobalParameterRow(name, found[name])
+    return GlobalParameterRow(name, _shown(call, name, found[name]))
 
 
 async def put_global(call: Call[NoQuery, ValueBody]) -> Reply:

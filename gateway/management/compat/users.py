@@ -19,7 +19,7 @@ from gateway.management.lists import ColumnsQuery, Listing, ListQuery
 from gateway.management.roles import Role
 from gateway.management.routes import Body, NoQuery, Route
 from queue_core.access.accounts import User
-from queue_core.access.passwords import hash_password
+from queue_core.access.passwords import hash_password, weakness_of
 from queue_core.access.rabbitmq_passwords import (
     SHA256,
     in_rabbitmqs_words,
@@ -137,10 +137,10 @@ async def _secrets(call: Call[NoQuery, UserBody], name: str) -> tuple[str | None
     if body.password is not None:
         if body.password_hash is not None:
             raise bad_request("send a password or a password_hash, not both")
-        password = _checked_password(
-            name, body.password, call.services.config.auth.min_password_length
-        )
-        return await asyncio.to_thread(_hashed, password)
+        shortest = call.services.config.auth.min_password_length
+        if weakness := weakness_of(name, body.password, shortest):
+            raise bad_request(weakness)
+        return await asyncio.to_thread(_hashed, body.password)
     if not body.password_hash:
         return None, None
     kept = _kept(body.password_hash, body.hashing_algorithm)
@@ -160,17 +160,6 @@ def _kept(password_hash: str, algorithm: str | None) -> str | None:
             raise InvalidArgument(f"password_hash is none of {ARGON2ID}")
         return password_hash
     return kept_hash(password_hash, algorithm or SHA256)
-
-
-def _checked_password(name: str, password: str, least: int) -> str:
-    if len(password) < least:
-        raise bad_request(
-            f"the password has fewer than {least} characters; take a longer one, or lower "
-            "auth.min_password_length"
-        )
-    if password == name:
-        raise bad_request("the password is the user's name, the first that anybody tries")
-    return password
 
 
 async def delete(call: Call[NoQuery, None]) -> Reply:

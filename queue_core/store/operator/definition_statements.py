@@ -1,5 +1,5 @@
-"""The SQL of each step of an import, for people who want to see or do it themselves. Passwords and
-hashes are never in it."""
+"""The SQL of each step of an import, for people who want to see or do it themselves. Passwords,
+their hashes and other secrets are never in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from queue_core.access.accounts import Permission, TopicPermission
+from queue_core.access.secret_masking import MASK, masked_field
 from queue_core.definitions.document_export import topology_of
 from queue_core.definitions.items import BindingItem, arguments_of
 from queue_core.definitions.plan import Account, Step, Value, VhostLimits
@@ -18,6 +19,7 @@ from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
 HIDDEN_HASH: Final = "(hash in the file)"
+HIDDEN_SECRET: Final = f" -- {MASK} stands for a secret that is in the file"
 
 
 def statement(step: Step) -> str:
@@ -62,8 +64,9 @@ def _setting(step: Step, vhost: str) -> str:
             made = f"INSERT INTO howdah.vhost (name) VALUES ({name}) ON CONFLICT DO NOTHING;"
             tags = f"ARRAY[{', '.join(map(_text, facts.tags))}]::text[]"
             kind = "NULL" if facts.default_queue_type is None else _text(facts.default_queue_type)
-            said = f"{name}, {_text(facts.description)}, {tags}, {kind}, {_json(facts.metadata)}"
-            described = f" SELECT howdah.describe_vhost({said});"
+            metadata, remark = _shown("", facts.metadata)
+            said = f"{name}, {_text(facts.description)}, {tags}, {kind}, {metadata}"
+            described = f" SELECT howdah.describe_vhost({said});{remark}"
             return made + ("" if facts == VhostFacts() else described)
         case VhostLimits(limits):
             return " ".join(
@@ -71,15 +74,19 @@ def _setting(step: Step, vhost: str) -> str:
                 for limit, value in limits.items()
             )
         case Policy() as policy:
-            what = f"{_text(policy.name)}, {_text(policy.pattern)}, {_json(policy.definition)}"
+            definition, remark = _shown("", policy.definition)
+            what = f"{_text(policy.name)}, {_text(policy.pattern)}, {definition}"
             how = f"{_text(policy.apply_to.value)}, {policy.priority}, {vhost}"
-            return f"SELECT howdah.set_policy({what}, {how}, {str(policy.is_operator).lower()});"
+            whose = str(policy.is_operator).lower()
+            return f"SELECT howdah.set_policy({what}, {how}, {whose});{remark}"
         case Value(value, component) if component:
-            bare = _text(step.name.removeprefix(f"{component}/"))
-            given = f"{_text(component)}, {bare}, {_json(value)}, {vhost}"
-            return f"SELECT howdah.set_parameter({given});"
+            bare = step.name.removeprefix(f"{component}/")
+            shown, remark = _shown(bare, value)
+            given = f"{_text(component)}, {_text(bare)}, {shown}, {vhost}"
+            return f"SELECT howdah.set_parameter({given});{remark}"
         case Value(value):
-            return f"SELECT howdah.set_global_parameter({name}, {_json(value)});"
+            shown, remark = _shown(step.name, value)
+            return f"SELECT howdah.set_global_parameter({name}, {shown});{remark}"
     raise AssertionError(step)
 
 
@@ -115,6 +122,12 @@ def _text(value: str) -> str:
     settings."""
     quoted = value.replace("'", "''")
     return f"""E'{quoted.replace(chr(92), chr(92) * 2)}'""" if "\\" in quoted else f"'{quoted}'"
+
+
+def _shown(name: str, value: object) -> tuple[str, str]:
+    """Returns a setting's value as a literal without its secrets, and a remark where it had one."""
+    found = masked_field(name, value)
+    return _json(found), "" if found == value else HIDDEN_SECRET
 
 
 def _json(value: object) -> str:

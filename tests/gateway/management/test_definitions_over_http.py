@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,53 @@ def test_a_form_of_a_browser_is_taken(own_gateway: GatewayProcess) -> None:
     done = ask(own_gateway, "POST", "/api/definitions", body, headers=headers)
     assert done.status == 204, done.raw
     assert ask(own_gateway, "GET", f"/api/queues/%2F/{name}").status == 200
+
+
+def parameters_of(name: str) -> dict[str, Any]:
+    """A file with secrets in each place that holds values."""
+    value = {"src-uri": ["amqp://ada:s3cret@far"], "dest-token": "s3cret", "src-queue": "q"}
+    return {
+        "vhosts": [{"name": name, "metadata": {"owner-password": "s3cret"}}],
+        "parameters": [{"vhost": "/", "component": "shovel", "name": name, "value": value}],
+        "global_parameters": [{"name": f"{name}-token", "value": "s3cret"}],
+        "users": [{"name": f"{name}-weak", "password": "s3cret", "tags": ""}],
+    }
+
+
+def test_a_dry_run_and_a_report_show_no_secret(own_gateway: GatewayProcess, tmp_path: Path) -> None:
+    name = fresh("hidden")
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps(parameters_of(name)))
+    for command in (("import", path, "--dry-run"), ("import", path, "--dry-run", "--json")):
+        printed = own_gateway.run("definitions", *command)
+        assert "amqp://ada:***@far" in answer(printed)
+        assert "s3cret" not in printed.stdout + printed.stderr
+    dry = ask(own_gateway, "POST", "/api/definitions?dry_run=true", parameters_of(name))
+    assert "amqp://ada:***@far" in str(dry.value)
+    assert "s3cret" not in str(dry.value)
+    report = ask(own_gateway, "POST", "/api/definitions", parameters_of(name))
+    assert f"user '{name}-weak': unsupported: the password has fewer" in str(report.value)
+    assert "s3cret" not in str(report.value)
+
+
+def test_a_parameter_shows_its_secrets_to_administrators_alone(own_gateway: GatewayProcess) -> None:
+    name = fresh("shown")
+    assert ask(own_gateway, "POST", "/api/definitions", parameters_of(name)).status == 200
+    maker, password = f"{name}-maker", "open sesame"
+    body = {"password": password, "tags": ["policymaker"]}
+    assert ask(own_gateway, "PUT", f"/api/users/{maker}", body).status == 201
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    assert ask(own_gateway, "PUT", f"/api/permissions/%2F/{maker}", everything).status == 201
+    for path in (
+        "/api/parameters",
+        f"/api/parameters/shovel/%2F/{name}",
+        "/api/global-parameters",
+        f"/api/global-parameters/{name}-token",
+    ):
+        shown = ask(own_gateway, "GET", path, login=f"{maker}:{password}")
+        assert (shown.status, "***" in str(shown.value)) == (200, True), path
+        assert "s3cret" not in str(shown.value), path
+        assert "s3cret" in str(ask(own_gateway, "GET", path).value), path
 
 
 def test_strict_and_a_dry_run_change_nothing(own_gateway: GatewayProcess) -> None:

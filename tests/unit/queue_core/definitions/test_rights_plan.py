@@ -67,6 +67,8 @@ def test_a_password_that_is_written_out_is_hashed_once_and_then_the_same() -> No
         pytest.param(user(password_hash="x", hashing_algorithm="my_bcrypt"), "my_bcrypt", id="a"),
         pytest.param(user(), "neither password_hash nor password", id="no secret at all"),
         pytest.param(user(password=""), "empty", id="an empty password"),
+        pytest.param(user(password="2 short"), "fewer than 8 char", id="a short password"),
+        pytest.param(user("adalovelace", password="adalovelace"), "user's name", id="own name"),
         pytest.param(user("", **hashed()), "1 to 255 bytes", id="no name"),
         pytest.param(user("a\nb", **hashed()), "printable", id="a line break"),
         pytest.param(

@@ -23,11 +23,12 @@ from queue_core.policies.policy import Policy
 from queue_core.queues.spec import QueueSpec
 from queue_core.routing.exchanges import ExchangeSpec
 
+SHORTEST_PASSWORD = 8
 EMPTY = Present(Roll(), {"/": PresentVhost()})
 
 
 def plan_of(found: dict[str, Any], present: Present = EMPTY, vhost: str | None = None) -> Plan:
-    return make_plan(read_object(found, vhost), present)
+    return make_plan(read_object(found, vhost), present, shortest_password=SHORTEST_PASSWORD)
 
 
 def only_step(found: dict[str, Any], present: Present = EMPTY) -> Step:
