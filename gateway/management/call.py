@@ -20,6 +20,16 @@ DEFAULT_VHOST = "/"
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
 
 
+def whole_number(text: str, most: int) -> int | None:
+    """Reads a number from 0 on that a path has; None where it is none, or larger than most. Digits
+    are counted before they are read: thousands of them are an error of Python's own."""
+    digits = text.lstrip("0") or text[-1:]
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(most)):
+        return None
+    number = int(digits)
+    return number if number <= most else None
+
+
 class Call(Generic[Q, B]):
     """A call that has passed the login, the tags and the checks of its query and body. Raises 400
     for a path that names nothing that could exist."""

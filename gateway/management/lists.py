@@ -27,6 +27,8 @@ MOST_PAGE_ROWS: Final = 500  # as in RabbitMQ
 SORTED_AT_ONCE: Final = 20_000  # in about 5 ms
 FILTERED_AT_ONCE: Final = 100  # names, in some ten microseconds
 MOST_PATTERN_CHARACTERS: Final = 1000
+MOST_SORT_COLUMNS: Final = 8  # each is kept for every row while they are sorted
+MOST_COLUMNS: Final = 200
 
 T = TypeVar("T")
 
@@ -98,9 +100,12 @@ async def send_list(
 
 
 def columns_of(query: msgspec.Struct) -> list[list[str]]:
-    """Returns the paths of the columns that a query asks for; none: all."""
+    """Returns the paths of the columns that a query asks for; none: all. Raises 400."""
     columns = getattr(query, "columns", "")
-    return [path.strip().split(".") for path in columns.split(",") if path.strip()]
+    paths = [path.strip().split(".") for path in columns.split(",") if path.strip()]
+    if len(paths) > MOST_COLUMNS:
+        raise bad_request(f"an answer is cut to {MOST_COLUMNS} columns at most")
+    return paths
 
 
 def row_with(row: Callable[[T], Any], columns: list[list[str]]) -> Callable[[T], Any]:
@@ -190,6 +195,8 @@ async def _sorted(
     """Sorts by the asked columns, in parts that are merged. Rows that lack a column come first, as
     in RabbitMQ, and equal ones stay in the usual order."""
     names = [name.strip() for name in query.sort.split(",") if name.strip()]
+    if len(names) > MOST_SORT_COLUMNS:
+        raise bad_request(f"a list is sorted by {MOST_SORT_COLUMNS} columns at most")
     if not names:
         return items[::-1] if query.sort_reverse else items
     keys = _comparable_all(await share.all(items, _sort_key(listing, names)))

@@ -37,6 +37,8 @@ TAGS: Final[dict[str, Callable[[str], object]]] = {
     "$decimal": Decimal,
     "$double": float,
 }
+MOST_LEVELS: Final = 64
+MOST_SHOWN_CHARACTERS: Final = 200  # of a place in errors
 LEAST, MOST = -(1 << 63), (1 << 64) - 1  # of the whole numbers that some protocol has a type for
 
 
@@ -51,16 +53,20 @@ def parse(text: str | bytes) -> Document:
     return {name: untagged(value, name) for name, value in found.items()}
 
 
-def untagged(value: object, where: str) -> Any:
-    if isinstance(value, list):
-        return [untagged(item, f"{where}[{place}]") for place, item in enumerate(value)]
-    if not isinstance(value, dict):
+def untagged(value: object, where: str, level: int = 1) -> Any:
+    """Reads a value of a document; `where` is its place, for errors. Raises MessageFileError."""
+    if not isinstance(value, dict | list):
         return _sayable(value, where)
+    if level > MOST_LEVELS:
+        raise MessageFileError(f"{where}: values are nested {MOST_LEVELS} levels deep at most")
+    where = where[:MOST_SHOWN_CHARACTERS]  # it is written again for each value inside
+    if isinstance(value, list):
+        return [untagged(item, f"{where}[{place}]", level + 1) for place, item in enumerate(value)]
     for name in value:
         _sayable(name, where)
     tags = [name for name in value if name.startswith("$")]
     if len(value) != 1 or not tags:
-        return {name: untagged(item, f"{where}.{name}") for name, item in value.items()}
+        return {n: untagged(item, f"{where}.{n}", level + 1) for n, item in value.items()}
     tag, text = tags[0], value[tags[0]]
     if tag not in TAGS:
         raise MessageFileError(f"{where}: {tag} is no type; there are {', '.join(TAGS)}")

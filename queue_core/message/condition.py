@@ -385,12 +385,21 @@ def _fitting(field: Field, value: Value) -> Value:
 
 def _time(field: Field, text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        return time_in(text)
     except ValueError:
         raise InvalidCondition(
             f"{field.name} is a time, and '{text}' is none; write it as '2026-01-31T12:00:00Z'"
         ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def time_in(text: str) -> datetime:
+    """Reads a time as UTC, which it is without an offset, too. Raises ValueError, also where UTC
+    has no such year."""
+    found = datetime.fromisoformat(text)
+    try:
+        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("the year is not one of 1 to 9999 in UTC") from None
 
 
 def _class_of(value: Value) -> type:

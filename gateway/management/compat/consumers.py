@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.connections import OpenConnection
 from gateway.management.answers import NO_CONTENT, Reply
 from gateway.management.api_errors import bad_request, not_found
-from gateway.management.call import Call
+from gateway.management.call import Call, whole_number
 from gateway.management.compat.connections import presence_of, reason_of, require_owner
 from gateway.management.lists import Listing, ListQuery
 from gateway.management.node import node_name
@@ -24,6 +24,7 @@ from queue_core.delivery.consumer import UNLIMITED_CREDIT, Consumer
 from queue_core.queues.queue import Queue
 
 CANCELLED: Final = "the consumer was cancelled by an operator"
+MOST_CHANNELS: Final = 65_535  # of a connection, in every protocol
 
 
 class QueueName(Struct, frozen=True):
@@ -162,15 +163,16 @@ async def list_of_vhost(call: Call[ListQuery, None]) -> Listing[Found]:
 async def cancel(call: Call[NoQuery, None]) -> Reply:
     """Ends a consumer, and tells its client so in its protocol's words."""
     vhost, path = call.vhost(), call.path
-    if not path["channel"].isdecimal():
-        raise bad_request(f"'{path['channel']}' is no number of a channel")
+    number = whole_number(path["channel"], MOST_CHANNELS)
+    if number is None:
+        raise bad_request(f"'{path['channel'][:40]}' is no number of a channel")
     opened = call.services.connections.find(path["connection"])
     presence = None if opened is None else presence_of(call, opened)
     if opened is None or presence is None or presence[1] != vhost.name:
         raise not_found(f"there is no connection '{path['connection']}' in vhost '{vhost.name}'")
     require_owner(call, presence[0].name)
     reason = reason_of(call, CANCELLED)
-    guest, number = opened.guest, int(path["channel"])
+    guest = opened.guest
     if guest is None or not guest.cancel_consumer(number, path["tag"], reason):
         raise not_found(f"channel {number} has no consumer '{path['tag']}'")
     return NO_CONTENT

@@ -19,7 +19,7 @@ from gateway.commands.certificate_checks import DAY_SECONDS, end_of
 from gateway.file_descriptors import Descriptors
 from gateway.management.answers import Reply
 from gateway.management.api_errors import bad_request
-from gateway.management.call import Call
+from gateway.management.call import Call, whole_number
 from gateway.management.compat.nodes import require_this_node
 from gateway.management.node import node_name
 from gateway.management.node_listeners import listeners_of, names_of
@@ -80,13 +80,13 @@ async def pass_always(call: Call[NoQuery, None]) -> CheckAnswer:
 
 
 async def check_port(call: Call[NoQuery, None]) -> CheckAnswer | Reply:
-    text = call.path["port"]
-    if not (text.isascii() and text.isdigit()) or int(text[:6]) > 65535:
+    port = whole_number(call.path["port"], 65535)
+    if port is None:
         raise bad_request("a port is a number up to 65535")
     ports = sorted({row.port for row in listeners_of(call.services)})
-    if int(text) in ports:
+    if port in ports:
         return OK
-    return _failed("no listener has that port", missing=int(text), ports=ports)
+    return _failed("no listener has that port", missing=port, ports=ports)
 
 
 async def check_protocols(call: Call[NoQuery, None]) -> CheckAnswer | Reply:
@@ -100,12 +100,12 @@ async def check_protocols(call: Call[NoQuery, None]) -> CheckAnswer | Reply:
 
 
 async def check_certificates(call: Call[NoQuery, None]) -> CheckAnswer | Reply:
-    number, unit = call.path["within"], call.path["unit"]
+    number, unit = whole_number(call.path["within"], MOST_UNITS), call.path["unit"]
     if unit not in UNITS:
         raise bad_request(f"the unit is one of {', '.join(UNITS)}")
-    if not (number.isascii() and number.isdigit()) or int(number[:7]) > MOST_UNITS:
+    if number is None:
         raise bad_request(f"the time is a number of {unit}, at most {MOST_UNITS}")
-    latest = time() + int(number) * UNITS[unit] * DAY_SECONDS
+    latest = time() + number * UNITS[unit] * DAY_SECONDS
     found = await asyncio.to_thread(_ending, call.services, latest)
     if not found:
         return OK

@@ -5,6 +5,7 @@ The message goes through the code that serves it, so what is shown is what a con
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,6 +24,10 @@ ProtocolName = Literal["mqtt311", "mqtt5", "amqp091", "amqp10", "sql"]
 
 BODIES: Final = ("payload", "body")
 MOST_TRACED: Final = 100  # properties of a message that are followed one by one
+# Characters that are converted on the way, with the message once for each property: some ten
+# milliseconds of the loop.
+MOST_TRACED_CHARACTERS: Final = 512 * 1024
+MOST_MESSAGE_BYTES: Final = 256 * 1024  # of JSON; the loop waits while they are converted
 CONSUMERS: Final[tuple[ProtocolName, ...]] = ("mqtt311", "mqtt5", "amqp091", "amqp10")
 FORMS: Final[dict[int, ProtocolName]] = {
     0: "sql",
@@ -58,7 +63,7 @@ class PropertyTrace(Struct, frozen=True):
 
 class Conversion(Struct, frozen=True):
     """The message as a consumer of one protocol gets it. `losses` are properties that do not travel
-    there; null: the message has too many to follow them one by one."""
+    there; null: the message has too many, or too large ones, to follow them one by one."""
 
     protocol: str
     title: str
@@ -98,7 +103,8 @@ def conversion(
 def _followed(document: Document, source: str, target: str) -> list[PropertyTrace] | None:
     # The body travels as it is, and is converted once more for each property.
     rest = {name: value for name, value in document.items() if name not in BODIES}
-    if sum(1 for _ in without_each(rest)) > MOST_TRACED:
+    count = sum(1 for _ in islice(without_each(rest), MOST_TRACED + 1))
+    if count > MOST_TRACED or count * len(repr(rest)) > MOST_TRACED_CHARACTERS:
         return None
     return [
         PropertyTrace(
@@ -149,6 +155,6 @@ ROUTES: Final = (
         summary="What a message of one protocol becomes in the others, and what is lost",
         body=ConversionBody,
         answer=Conversions,
-        most_body_bytes=1024 * 1024,
+        most_body_bytes=MOST_MESSAGE_BYTES,
     ),
 )

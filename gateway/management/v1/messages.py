@@ -7,14 +7,14 @@ such as a session's, holds what one user may read: only administrators look into
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.management.api_errors import bad_request, not_found
-from gateway.management.call import Call
+from gateway.management.call import Call, whole_number
 from gateway.management.roles import Role
 from gateway.management.routes import Query, Route
 from gateway.management.v1.conversion import Conversion, conversions_of
@@ -28,6 +28,7 @@ from queue_core.message.condition import (
     all_of,
     field_named,
     parse,
+    time_in,
 )
 from queue_core.queues.competing import CompetingQueue
 from queue_core.queues.queue import Queue
@@ -240,10 +241,9 @@ async def _in_memory(
 def time_of(text: str) -> datetime:
     """Reads a time of a query; without an offset it is UTC. Raises 400."""
     try:
-        found = datetime.fromisoformat(text.replace(" ", "+"))
+        return time_in(text.replace(" ", "+"))
     except ValueError:
         raise bad_request(f"'{text}' is no time; write it as 2026-01-31T12:00:00Z") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def offsets_in_flight(queue: Queue, offsets: set[int]) -> set[int]:
@@ -306,9 +306,10 @@ async def life(call: Call[Any, None]) -> Life:
 
 def offset_in_path(call: Call[Any, Any]) -> int:
     text = call.path["offset"]
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > LARGEST_OFFSET:
+    offset = whole_number(text, LARGEST_OFFSET)
+    if offset is None:
         raise bad_request(f"'{text[:40]}' is no offset: it is a number from 0 on")
-    return int(text)
+    return offset
 
 
 PATH: Final = "/api/howdah/v1/queues/{vhost}/{name}/messages"

@@ -15,7 +15,7 @@ from gateway.management.api_errors import bad_request, not_found
 from gateway.management.call import Call
 from gateway.management.roles import Role
 from gateway.management.routes import Body, Route
-from gateway.management.v1.conversion import ProtocolName, conversion
+from gateway.management.v1.conversion import MOST_MESSAGE_BYTES, ProtocolName, conversion
 from gateway.message_files.document import Document, MessageFileError, untagged
 from gateway.message_files.protocols import PROTOCOLS
 from queue_core.access.auth import Action, Identity, Resource
@@ -340,6 +340,6 @@ ROUTES: Final = (
         summary="Who would get a message, and why the others would not; nothing is published",
         body=RoutingBody,
         answer=RoutingAnswer,
-        most_body_bytes=1024 * 1024,
+        most_body_bytes=MOST_MESSAGE_BYTES,
     ),
 )

@@ -27,6 +27,7 @@ NAMES = [
     "..",
     "$session/nobody",
     "9" * 40,
+    "0" * 20 + "9" * 30,
     "-1",
 ]
 VALUES = [
@@ -44,6 +45,8 @@ VALUES = [
     "a=\0",
     "#/#",
     "a:b:c",
+    "9999-12-31T23:59:59-23:00",
+    "2026-01-01T00:00:00+23:59:59.999999",
 ]
 BODIES: list[Any] = [
     b"",
@@ -53,6 +56,8 @@ BODIES: list[Any] = [
     b'"text"',
     b"\xff\xfe",
     b'{"a": ' * 5000,
+    b'{"from": "amqp091", "message": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}",
+    b'{"topic": "a", "headers": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}",
     {"unknown": 1},
     {"condition": "\0"},
     {"condition": "x" * 5000},

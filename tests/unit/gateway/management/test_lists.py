@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from gateway.management.dispatch import errors_as_json
-from gateway.management.lists import MOST_PAGE_ROWS, Listing, ListQuery, chosen, send_list
+from gateway.management.lists import (
+    MOST_PAGE_ROWS,
+    MOST_SORT_COLUMNS,
+    Listing,
+    ListQuery,
+    chosen,
+    send_list,
+)
 from gateway.management.loop_share import LoopShare
 from tests.support.until import turns
 
@@ -123,3 +130,12 @@ async def test_a_page_beyond_the_end_is_out_of_range_and_the_first_never_is() ->
     assert (await listed([], page=1))["items"] == []
     error = await listed([Row("a")], page=2)
     assert error["error"] == "page_out_of_range"
+
+
+async def test_a_list_is_sorted_by_few_columns_because_each_is_kept_for_every_row() -> None:
+    rows = [Row("b", 1), Row("a", 1)]
+    columns = ["size", "name"] * (MOST_SORT_COLUMNS // 2)
+    assert [row["name"] for row in await listed(rows, sort=",".join(columns))] == ["a", "b"]
+    query = ListQuery(sort=",".join([*columns, "name"]))
+    async with TestClient(TestServer(app_of(rows, query))) as client:
+        assert (await client.get("/")).status == 400

@@ -86,6 +86,7 @@ def test_a_condition_that_is_not_known_to_hold_does_not(text: str) -> None:
         ("offset = true", "offset is a number"),
         ("routing_key = 3", "write it in 'quotes'"),
         ("enqueued_at > 'yesterday'", "write it as '2026-01-31T12:00:00Z'"),
+        ("enqueued_at > '9999-12-31T23:59:59-23:00'", "write it as '2026-01-31T12:00:00Z'"),
         ("enqueued_at > 3", "enqueued_at is a time"),
         ("durable > true", "compare it with = or <>"),
         ("durable = 'yes'", "durable is a true or false"),
