@@ -15,8 +15,10 @@ from queue_core.store.operator.migration import LAST_UNRELEASED, expected_versio
 from tests.support.postgres import execute
 
 
-async def _problems(url: str, *statements: str) -> list[str]:
-    connection = await asyncpg.connect(url)
+async def _problems(
+    url: str, *statements: str, settings: dict[str, str] | None = None
+) -> list[str]:
+    connection = await asyncpg.connect(url, server_settings=settings)
     try:
         for statement in statements:
             await connection.execute(statement)
@@ -115,9 +117,15 @@ async def test_a_version_that_no_step_leads_on_from_wants_an_empty_database(
 async def test_a_setting_that_would_break_a_promise_is_a_problem(
     migrated_url: str, setting: str, value: str, cause: str
 ) -> None:
-    (problem,) = await _problems(migrated_url, f"SET {setting} = {value}")
+    (problem,) = await _problems(migrated_url, settings={setting: value})
     assert problem.startswith(cause)
     assert f"SET {setting} =" in problem
+
+
+async def test_a_session_that_looks_read_only_finds_no_fault_with_itself(
+    migrated_url: str,
+) -> None:
+    assert await _problems(migrated_url, "SET default_transaction_read_only = on") == []
 
 
 async def test_an_encoding_that_cannot_hold_every_topic_is_a_problem(

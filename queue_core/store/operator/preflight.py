@@ -115,12 +115,14 @@ _GONE: Final = f"""
 SELECT w.name FROM unnest($1::text[]) AS w(name)
 WHERE to_regclass(format('{SCHEMA}.%I', w.name)) IS NULL ORDER BY w.name
 """
+# A session's own SET does not count: the management API's sessions make themselves read-only.
 _SERVER: Final = """
 SELECT current_user AS login, current_database() AS database, pg_is_in_recovery() AS is_standby,
        current_setting('server_version_num')::int AS version,
        current_setting('server_encoding') AS encoding,
        current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('default_transaction_read_only') AS read_only
+       (SELECT reset_val FROM pg_settings
+        WHERE name = 'default_transaction_read_only') AS read_only
 """
 # Everybody may read the catalog, whatever the schema lets them see.
 _SCHEMA: Final = """
