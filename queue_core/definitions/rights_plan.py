@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import Final
 
 from queue_core.access.accounts import GUEST, Permission, TopicPermission, User
@@ -178,13 +178,13 @@ def _verifier(item: UserItem) -> Verifier | None:
 
 
 def _differences(before: User, wanted: User) -> list[str]:
-    names = {"password_hash": "password", "verifier": "password", "tags": "tags"}
-    found = [
-        names[field.name]
-        for field in fields(User)
-        if getattr(before, field.name) != getattr(wanted, field.name)
-    ]
-    return list(dict.fromkeys(found))
+    """Names what else a file says of a user; its limits are compared apart."""
+    kept = (before.password_hash, before.verifier)
+    differs = {
+        "password": kept != (wanted.password_hash, wanted.verifier),
+        "tags": before.tags != wanted.tags,
+    }
+    return [name for name, is_other in differs.items() if is_other]
 
 
 def _is_weak(user: User) -> bool:

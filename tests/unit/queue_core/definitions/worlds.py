@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from queue_core.access.accounts import Permission, Roll, TopicPermission
+from queue_core.access.occupancy import UserLimits
 from queue_core.definitions.document import read_object
 from queue_core.definitions.document_export import export_all
 from queue_core.definitions.items import BindingItem, arguments_of
@@ -48,7 +49,8 @@ def done(plan: Plan, present: Present = EMPTY) -> Present:
         vhost = step.vhost or ""
         match step.wanted:
             case Account(user, own_limits):
-                users[step.name] = user
+                read = UserLimits(own_limits.get("max-connections"), own_limits.get("max-channels"))
+                users[step.name] = replace(user, limits=read)  # as the table is read
                 limits[step.name] = own_limits
             case VhostFacts():
                 facts[step.name] = step.wanted
