@@ -77,7 +77,7 @@ def _plain(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "vhost": queue.context.vhost_name,
-        "type": spec.kind.value,
+        "type": spec.queue_type,
         "durable": spec.durable,
         "auto_delete": spec.auto_delete,
         "exclusive": spec.exclusive,
@@ -178,7 +178,7 @@ def _sort_keys(statistics: Statistics) -> dict[str, Callable[[Queue], Any]]:
     keys: dict[str, Callable[[Queue], Any]] = {
         "name": lambda queue: queue.name,
         "vhost": lambda queue: queue.context.vhost_name,
-        "type": lambda queue: queue.spec.kind.value,
+        "type": lambda queue: queue.spec.queue_type,
         "consumers": lambda queue: queue.counts().consumers,
         "memory": lambda queue: queue.memory(),
     }

@@ -232,7 +232,7 @@ def _outcome(
             losses[target] = conversion(message, document, source, target, 0.0).losses
     return QueueOutcome(
         queue=queue.name,
-        type=queue.spec.kind.value,
+        type=queue.spec.queue_type,
         outcome=outcome,
         why=why,
         client_id=_client_id(queue.name),

@@ -119,7 +119,7 @@ def _queue_row(queue: Queue) -> Snapshot:
     counts = queue.counts()
     return {
         "name": queue.name,
-        "type": queue.spec.kind.value,
+        "type": queue.spec.queue_type,
         "messages": counts.waiting + counts.in_flight,
         "ready": counts.ready,
         "in_flight": counts.in_flight,

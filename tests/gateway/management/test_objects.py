@@ -45,6 +45,15 @@ def test_a_queue_is_declared_found_again_and_deleted(api: Any) -> None:
     assert api("DELETE", path).error == (404, "Object Not Found")
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_the_type_of_a_queue_is_the_one_that_was_declared(api: Any, kind: str) -> None:
+    path = f"/queues/%2F/{fresh('typed')}"
+    wanted = {"durable": True, "arguments": {"x-queue-type": kind}}
+    assert api("PUT", path, wanted).status == 201
+    assert api("GET", path).value["type"] == kind
+    assert api("DELETE", path).status == 204
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
