@@ -36,9 +36,10 @@ _UNPRINTABLE: Final = re.compile(
 )
 _SHORT_ESCAPES: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 # A net below the rule that no code of ours logs a peer's bytes or a secret: libraries' texts.
+# A name that ends in b, such as 'node-b', begins no bytes with its closing quote.
 _SECRETS: Final = (
-    (re.compile(r"\bb'(?:[^'\\\n]|\\.)*(?:'|$)", re.M), "<bytes left out>"),
-    (re.compile(r'\bb"(?:[^"\\\n]|\\.)*(?:"|$)', re.M), "<bytes left out>"),
+    (re.compile(r"(?<![\w./-])b'(?:[^'\\\n]|\\.)*(?:'|$)", re.M), "<bytes left out>"),
+    (re.compile(r'(?<![\w./-])b"(?:[^"\\\n]|\\.)*(?:"|$)', re.M), "<bytes left out>"),
     (re.compile(r"(invalid input for query argument \$\d+: ).*(?= \()"), r"\1a value"),
     (re.compile(r"(\b\w+://[^\s:/@]*):[^\s@]*@"), r"\1:***@"),
     (re.compile(r"(?i)\b(authorization\b\W{1,6}(?:\w+ +)?)[^\s'\",)]+"), r"\1***"),

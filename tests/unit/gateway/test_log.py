@@ -136,6 +136,14 @@ def test_bytes_and_secrets_in_the_texts_of_libraries_are_left_out(style: str, sa
     assert "czNjcmV0" not in stream.getvalue()
 
 
+@pytest.mark.parametrize("name", ["node-b", "web", "plant/b", "queue.b"])
+def test_a_name_that_ends_in_b_is_not_taken_for_bytes(name: str) -> None:
+    stream = io.StringIO()
+    set_up_logging("info", "text", stream)
+    logging.getLogger("x").warning("node '%s' serves, and '%s' waits", name, "node-a")
+    assert stream.getvalue().endswith(f"node '{name}' serves, and 'node-a' waits\n")
+
+
 def test_a_line_is_cut_where_a_peer_would_fill_the_disk_with_one() -> None:
     stream = io.StringIO()
     set_up_logging("info", "text", stream)
