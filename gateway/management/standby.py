@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.acceptor import ListenerCounters, ProtocolFactory
+from gateway.management.api_errors import UNAVAILABLE
 from gateway.management.cluster_metrics import ClusterCollector
 from gateway.management.http_connection import OPTIONS, HttpConnection
 from gateway.management.listener import SHUTDOWN_SECONDS, json_answer, live, without_versions
@@ -33,6 +34,7 @@ async def open_standby(node: ClusterNode, stack: AsyncExitStack) -> ProtocolFact
     app.router.add_get("/health/live", live)
     app.router.add_get("/health/ready", ready)
     app.router.add_get("/metrics", metrics)
+    app.router.add_route("*", "/api{rest:(/.*)?}", elsewhere)
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS, **OPTIONS)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -44,11 +46,24 @@ async def open_standby(node: ClusterNode, stack: AsyncExitStack) -> ProtocolFact
 async def ready(request: web.Request) -> web.Response:
     """Answers that this node stands by, and who serves."""
     node = request.app[NODE]
-    serving = node.serving
-    who = f"node '{serving}' serves" if serving else "no node serves yet"
-    reason = f"this node stands by; {who}"
+    reason = _reason(node)
     body = {"status": "not ready", "role": "standby", "node": node.terms.name, "reason": reason}
     return json_answer(body, 503)
+
+
+async def elsewhere(request: web.Request) -> web.Response:
+    """Answers whoever asks a standby for the HTTP API, which the node that serves has."""
+    body = {
+        "error": UNAVAILABLE,
+        "reason": f"{_reason(request.app[NODE])}; the HTTP API is with whoever serves",
+    }
+    return json_answer(body, 503)
+
+
+def _reason(node: ClusterNode) -> str:
+    serving = node.serving
+    who = f"node '{serving}' serves" if serving else "no node serves yet"
+    return f"this node stands by; {who}"
 
 
 async def metrics(request: web.Request) -> web.Response:

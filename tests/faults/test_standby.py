@@ -22,7 +22,7 @@ from proton.utils import BlockingConnection
 from tests.faults.server import Server
 from tests.faults.wire import wire_to
 from tests.support.gateway_process import COMMAND, GatewayProcess, clean_environment
-from tests.support.health import readiness, until_said
+from tests.support.health import TIMEOUT, readiness, until_said
 from tests.support.until import until
 
 PERSISTENT = aiormq.spec.Basic.Properties(delivery_mode=2)
@@ -102,6 +102,13 @@ async def test_a_standby_says_so_has_no_open_door_and_takes_over_from_a_node_tha
     assert (status, '"role":"active"' in words) == (200, True)
     await stands_by(second)
     assert "amqp" not in second.ports
+    async with (
+        aiohttp.ClientSession(timeout=TIMEOUT) as session,
+        session.get(second.http_url("/api/queues/%2F")) as answer,
+    ):
+        refused = await answer.json()
+        assert (answer.status, refused["error"]) == (503, "unavailable")
+        assert "node 'first' serves" in refused["reason"]
     await publish(first, b"1", b"2")
     first.kill()
     await asyncio.to_thread(second.wait_until_ready)
