@@ -19,8 +19,8 @@ from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_cluster
-from queue_core.store.nodes.joining import NameTaken, OtherCluster
-from queue_core.store.nodes.rows import NodeTerms
+from queue_core.store.nodes.joining import NameTaken, OtherCluster, join
+from queue_core.store.nodes.rows import BEAT, NodeTerms
 from queue_core.store.ownership import DatabaseInUse, OwnershipLost
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House
@@ -230,3 +230,28 @@ async def test_a_standby_that_died_is_cleared_away_by_the_node_that_serves(
         await until_true(db, f"SELECT state = 'gone' FROM howdah.node WHERE id = {second.life.id}")
         assert f"fenced node {second.life.id} 'second': it gave no sign of life" in caplog.text
         assert first.trust.is_given()
+
+
+# ------------------------------------------------------------- fencing, one statement at a time
+
+
+@asynccontextmanager
+async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_a_beat_that_waited_while_its_node_was_fenced_does_not_count(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with session(migrated_url) as first, session(migrated_url) as fencing:
+        life, _ = await join(first, TERMS)
+        async with fencing.transaction():
+            await fencing.execute("UPDATE howdah.node SET state = 'gone' WHERE id = $1", life.id)
+            beat = asyncio.create_task(first.fetch(BEAT, life.id, life.started_at, []))
+            process = first.get_server_pid()
+            await until_true(db, f"SELECT cardinality(pg_blocking_pids({process})) > 0")
+        assert [(row["id"], row["state"]) for row in await beat] == [(life.id, "gone")]

@@ -31,12 +31,16 @@ END: Final = """
     WHERE id = ANY($1::int4[]) AND state <> 'gone'
 """
 FORGET: Final = "DELETE FROM howdah.node WHERE state = 'gone' AND id <= $1"
+# The rows are older than the update where that had to wait for whoever fenced this node meanwhile:
+# only a beat that was counted says that the node is not gone.
 BEAT: Final = """
     WITH mine AS (
         UPDATE howdah.node SET beat = beat + 1
         WHERE id = $1 AND started_at = $2 AND state <> 'gone' RETURNING id
     )
-    SELECT n.id, n.name, n.started_at, n.state, n.beat, n.lease_ms, n.fenced_by
+    SELECT n.id, n.name, n.started_at, n.beat, n.lease_ms, n.fenced_by,
+           CASE WHEN n.id = $1 AND NOT EXISTS (SELECT FROM mine) THEN 'gone' ELSE n.state END
+               AS state
     FROM howdah.node n
     WHERE n.state <> 'gone' OR n.id = $1 OR n.id = ANY($3::int4[])
 """
