@@ -18,6 +18,7 @@ from gateway.database import DatabaseError, bring_up_to_date
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 from queue_core.queues.spec import QueueSpec
+from queue_core.store.nodes import locks
 from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_cluster
 from queue_core.store.nodes.joining import NameTaken, OtherCluster, join
 from queue_core.store.nodes.rows import BEAT, NodeTerms
@@ -255,3 +256,24 @@ async def test_a_beat_that_waited_while_its_node_was_fenced_does_not_count(
             process = first.get_server_pid()
             await until_true(db, f"SELECT cardinality(pg_blocking_pids({process})) > 0")
         assert [(row["id"], row["state"]) for row in await beat] == [(life.id, "gone")]
+
+
+async def test_a_node_that_is_stopped_while_it_changes_members_keeps_nobody_from_fencing_it(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "IDLE_SECONDS", 0.1)
+    async with session(migrated_url) as stopped, session(migrated_url) as other:
+        await stopped.execute("BEGIN")
+        await locks.lock_members(stopped)
+        async with asyncio.timeout(PATIENCE_SECONDS), other.transaction():
+            await locks.lock_members(other)
+
+
+async def test_whoever_drains_a_node_cannot_hold_up_its_beats_by_an_open_transaction(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first, joined(migrated_url, name="second"):
+        await up(first)
+        async with db.transaction():
+            await db.execute("SELECT howdah.drain_node('first')")
+            assert await db.fetchval("SHOW idle_in_transaction_session_timeout") == "5s"

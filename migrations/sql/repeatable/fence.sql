@@ -37,6 +37,8 @@ AS $function$
 DECLARE
     target howdah.node;
 BEGIN
+    -- The caller's transaction may not stay open: beats and takeovers would wait for it.
+    PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);
     PERFORM pg_advisory_xact_lock(1752135524, 0);  -- nobody rises or is fenced meanwhile
     SELECT * INTO target FROM howdah.node n
     WHERE n.name = node_name AND n.state <> 'gone'

@@ -15,6 +15,9 @@ import asyncpg
 ALONE_LOCK: Final = 0x686F7764_6168  # "howdah"
 NODE_LOCKS: Final = 0x686F7764  # "howd", a class of locks; howdah.hold() has the number, too
 MEMBERS: Final = 0
+# A process that is stopped, or cut off, between two statements of a transaction with the members'
+# lock would keep everybody from fencing it: the server ends its session after such a pause.
+IDLE_SECONDS: Final = 5.0
 
 TRY_ALONE: Final = "SELECT pg_try_advisory_lock($1)"
 TRY_TOGETHER: Final = "SELECT pg_try_advisory_lock_shared($1)"
@@ -27,6 +30,7 @@ ALONE_HOLDERS: Final = """
     ORDER BY a.backend_start, a.pid
 """
 LOCK_MEMBERS: Final = f"SELECT pg_advisory_xact_lock({NODE_LOCKS}, {MEMBERS})"
+LIMIT_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout"
 LOCK_NODE: Final = f"SELECT pg_advisory_xact_lock({NODE_LOCKS}, $1)"
 KEEP_NODE: Final = f"SELECT pg_advisory_lock_shared({NODE_LOCKS}, $1)"
 
@@ -41,8 +45,9 @@ async def gateways_there(connection: asyncpg.Connection) -> list[str]:
 
 
 async def lock_members(connection: asyncpg.Connection) -> None:
-    """Makes this transaction the only one that changes members and owners until it ends."""
-    await connection.execute(LOCK_MEMBERS)
+    """Makes this transaction the only one that changes members and owners until it ends; the server
+    ends it where the next statement does not come."""
+    await connection.execute(f"{LIMIT_IDLE} = {round(IDLE_SECONDS * 1000)}; {LOCK_MEMBERS}")
 
 
 async def keep_node(connection: asyncpg.Connection, node: int) -> None:
