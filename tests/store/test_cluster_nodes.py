@@ -20,6 +20,7 @@ from queue_core.manager import Manager
 from queue_core.queues.spec import QueueSpec
 from queue_core.store.nodes import locks
 from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_cluster
+from queue_core.store.nodes.fencing import end_remains, rise
 from queue_core.store.nodes.joining import NameTaken, OtherCluster, join
 from queue_core.store.nodes.rows import BEAT, NodeTerms
 from queue_core.store.ownership import DatabaseInUse, OwnershipLost
@@ -277,3 +278,37 @@ async def test_whoever_drains_a_node_cannot_hold_up_its_beats_by_an_open_transac
         async with db.transaction():
             await db.execute("SELECT howdah.drain_node('first')")
             assert await db.fetchval("SHOW idle_in_transaction_session_timeout") == "5s"
+
+
+async def test_a_peer_that_looks_at_a_lock_is_not_taken_for_a_session_of_the_node(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with session(migrated_url) as first:
+        life, _ = await join(first, TERMS)
+    await db.execute("UPDATE howdah.node SET state = 'gone' WHERE id = $1", life.id)
+    async with session(migrated_url) as looking, looking.transaction():
+        await looking.execute(locks.LOCK_NODE, life.id)
+        await end_remains(db)
+        assert await looking.fetchval("SELECT true")
+
+
+
+async def test_sessions_that_a_login_may_not_end_keep_a_standby_waiting_and_no_more(
+    migrated_url: str, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    await db.execute("CREATE ROLE howdah_test_other; GRANT howdah_gateway TO howdah_test_other")
+    try:
+        async with session(migrated_url) as gone, session(migrated_url) as again:
+            life, _ = await join(gone, TERMS)
+            await locks.keep_node(again, life.id)  # its second session
+            await db.execute("UPDATE howdah.node SET state = 'gone' WHERE id = $1", life.id)
+            async with session(migrated_url) as standby:
+                own, _ = await join(standby, replace(TERMS, name="second"))
+                await standby.execute("SET ROLE howdah_test_other")
+                assert not await rise(standby, own, [])
+                assert "this login may not end it" in caplog.text
+                await gone.close()
+                await again.close()
+                await until(lambda: rise(standby, own, []))
+    finally:
+        await db.execute("DROP ROLE howdah_test_other")

@@ -27,10 +27,11 @@ FENCE: Final = """
     SET state = 'gone', gone_at = clock_timestamp(), gone_because = $4, fenced_by = $1
     WHERE id = $2 AND beat = $3 AND state <> 'gone'
 """
-# Sessions of nodes that are gone, and transactions that they had begun before.
+# Sessions of nodes that are gone, and transactions that they had begun before. Such locks are
+# shared; a peer that looks whether a node has a session takes its lock alone, for a moment.
 REMAINS: Final = f"""
     SELECT l.pid FROM pg_locks l JOIN howdah.node n ON l.objid = n.id::oid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ShareLock'
       AND l.classid = {NODE_LOCKS}::oid AND n.state = 'gone' AND l.pid <> pg_backend_pid()
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
@@ -60,8 +61,9 @@ async def fence(connection: asyncpg.Connection, by: int, node: int, beat: int, r
     return bool(done == "UPDATE 1")
 
 
-async def end_remains(connection: asyncpg.Connection) -> bool:
-    """Ends the sessions of nodes that are gone; True if there were none."""
+async def end_remains(connection: asyncpg.Connection) -> None:
+    """Ends the sessions of nodes that are gone; outside a transaction, which a session that this
+    login may not end would fail."""
     pids = {row["pid"] for row in await connection.fetch(REMAINS)}
     for pid in pids:
         try:
@@ -74,16 +76,16 @@ async def end_remains(connection: asyncpg.Connection) -> bool:
                 pid,
                 error,
             )
-    return not pids
 
 
 async def rise(connection: asyncpg.Connection, life: NodeLife, known: Collection[int]) -> bool:
     """Makes a standby the node that serves; False: not yet. `known` are the peers that it has seen
     as not gone: where one is gone meanwhile, or another came, it has to look again first."""
+    await end_remains(connection)
     async with connection.transaction():
         await connection.execute(PATIENCE)
         await lock_members(connection)
-        if not await end_remains(connection):
+        if await connection.fetch(REMAINS):
             return False
         risen = await connection.fetchval(RISE, life.id, life.started_at, list(known))
     return risen is not None
