@@ -292,6 +292,13 @@ async def test_a_peer_that_looks_at_a_lock_is_not_taken_for_a_session_of_the_nod
         assert await looking.fetchval("SELECT true")
 
 
+async def test_a_newcomer_waits_for_the_trust_of_a_node_that_was_fenced_before_it_looked(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with session(migrated_url) as first, session(migrated_url) as newcomer:
+        assert (await join(first, TERMS))[1] == 0
+        assert (await join(newcomer, replace(TERMS, name="second", lease_ms=500)))[1] == 1
+
 
 async def test_sessions_that_a_login_may_not_end_keep_a_standby_waiting_and_no_more(
     migrated_url: str, db: asyncpg.Connection, caplog: pytest.LogCaptureFixture

@@ -51,8 +51,8 @@ class OtherCluster(StoreUnavailable):
 
 async def join(connection: asyncpg.Connection, terms: NodeTerms) -> tuple[NodeLife, float]:
     """Adds this gateway to the cluster as a standby, whose lock the connection holds for life;
-    returns the longest lease of nodes that were fenced before, which may not know of it yet.
-    Raises DatabaseInUse, OtherCluster, NameTaken."""
+    returns the longest lease of nodes that are there or were fenced, and that may not know of it
+    when this node serves. Raises DatabaseInUse, OtherCluster, NameTaken."""
     await hold_together(connection)
     there = await _living(connection)
     _require_cluster(terms, there)

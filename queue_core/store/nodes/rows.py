@@ -54,8 +54,10 @@ MEMBERS: Final = """
            started_at
     FROM howdah.node WHERE state <> 'gone' ORDER BY id
 """
+# Of nodes that were fenced, and of those that may be before the newcomer's first beat sees them.
 LONGEST_LEASE: Final = """
-    SELECT coalesce(max(lease_ms), 0) FROM howdah.node WHERE fenced_by IS NOT NULL
+    SELECT coalesce(max(lease_ms), 0) FROM howdah.node
+    WHERE fenced_by IS NOT NULL OR state <> 'gone'
 """
 STATE: Final = "SELECT state FROM howdah.node WHERE id = $1 AND started_at = $2"
 
