@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -18,11 +18,11 @@ from gateway.database import DatabaseError, bring_up_to_date
 from queue_core.errors import StoreUnavailable
 from queue_core.manager import Manager
 from queue_core.queues.spec import QueueSpec
-from queue_core.store.nodes import locks
+from queue_core.store.nodes import cluster_node, locks
 from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_cluster
 from queue_core.store.nodes.fencing import end_remains, rise
 from queue_core.store.nodes.joining import NameTaken, OtherCluster, join
-from queue_core.store.nodes.rows import BEAT, NodeTerms
+from queue_core.store.nodes.rows import BEAT, NodeLife, NodeTerms
 from queue_core.store.ownership import DatabaseInUse, OwnershipLost
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House
@@ -319,3 +319,19 @@ async def test_sessions_that_a_login_may_not_end_keep_a_standby_waiting_and_no_m
                 await until(lambda: rise(standby, own, []))
     finally:
         await db.execute("DROP ROLE howdah_test_other")
+
+
+async def test_a_node_serves_whose_rise_was_committed_and_not_answered(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(
+        connection: asyncpg.Connection, life: NodeLife, known: Collection[int]
+    ) -> bool:
+        assert await rise(connection, life, known)
+        raise ConnectionResetError("the answer was lost")
+
+    monkeypatch.setattr(cluster_node, "rise", unanswered)
+    async with joined(migrated_url) as first:
+        await up(first)
+        assert first.counters.takeovers == 1
+        await until(first.trust.is_given)

@@ -150,6 +150,8 @@ class ClusterNode:
                 if self._connection.is_closed():
                     await self._reconnect()
                 await question()
+                if self.membership.state == UP:
+                    self._serve()
                 await self._follow(self.membership.decide(boot_seconds()))
         except (OwnershipLost, NoSession):
             raise
@@ -240,13 +242,17 @@ class ClusterNode:
             await self._rise()
 
     async def _rise(self) -> None:
-        if not await rise(self._connection, self.life, self.membership.peers):
-            return
-        self.membership.state = UP
-        self.counters.takeovers += 1
-        self.trust.begins = self.membership.trust_begins
-        log.info("node %d '%s' is up: it serves from now on", self.life.id, self.terms.name)
+        if await rise(self._connection, self.life, self.membership.peers):
+            self.membership.state = UP
+            self._serve()
+
+    def _serve(self) -> None:
+        """Lets this node serve, once: when it has risen, or when an answer tells so because that of
+        the rise was lost. The others wait for it from the commit on."""
         if not self._risen.done():
+            self.counters.takeovers += 1
+            self.trust.begins = self.membership.trust_begins
+            log.info("node %d '%s' is up: it serves from now on", self.life.id, self.terms.name)
             self._risen.set_result(None)
 
     def _drain(self) -> None:
