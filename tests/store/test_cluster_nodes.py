@@ -23,7 +23,8 @@ from queue_core.store.nodes.cluster_node import ClusterNode, Drained, join_clust
 from queue_core.store.nodes.fencing import end_remains, rise
 from queue_core.store.nodes.joining import NameTaken, OtherCluster, join
 from queue_core.store.nodes.rows import BEAT, NodeLife, NodeTerms
-from queue_core.store.ownership import DatabaseInUse, OwnershipLost
+from queue_core.store.ownership import DatabaseInUse, OwnershipLost, open_session
+from queue_core.store.pooler_check import NoSession
 from tests.store.sessions import ANONYMOUS, Owner
 from tests.support.managers import House
 from tests.support.until import PATIENCE_SECONDS, turns, until, until_true
@@ -335,3 +336,25 @@ async def test_a_node_serves_whose_rise_was_committed_and_not_answered(
         await up(first)
         assert first.counters.takeovers == 1
         await until(first.trust.is_given)
+
+
+async def test_a_node_goes_on_after_a_server_that_was_too_slow_to_prove_a_session(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def slow(url: str, settings: dict[str, str]) -> asyncpg.Connection:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise NoSession("the server did not answer")
+        return await open_session(url, settings)
+
+    async with joined(migrated_url) as first:
+        await up(first)
+        monkeypatch.setattr(cluster_node, "open_session", slow)
+        first._connection.terminate()
+        await until(lambda: tries == 2)
+        beats = first.counters.beats
+        await until(lambda: first.counters.beats > beats)
+        assert first.trust.is_given()

@@ -32,7 +32,6 @@ from queue_core.store.ownership import (
     open_session,
     open_writer,
 )
-from queue_core.store.pooler_check import NoSession
 from queue_core.store.retry_rules import AWAY
 
 log = logging.getLogger(__name__)
@@ -153,7 +152,7 @@ class ClusterNode:
                 if self.membership.state == UP:
                     self._serve()
                 await self._follow(self.membership.decide(boot_seconds()))
-        except (OwnershipLost, NoSession):
+        except OwnershipLost:
             raise
         except FAILURES as error:
             self.counters.missed_beats += 1
