@@ -196,7 +196,7 @@ async def open_database(
             engine=engine,
             reader=reader,
             definitions=definitions,
-            queues=QueueStore(definitions, reader),
+            queues=QueueStore(definitions, reader, owner.fence),
             book=book,
             commit_check=commit_check,
             found=found,

@@ -26,6 +26,7 @@ from queue_core.store.lost_commits.losses import TORN, Loss, note_losses
 from queue_core.store.read.reader import Reader
 from queue_core.store.read.recovery import PAGE_ROWS, Recovered
 from queue_core.store.tables.definitions import DefinitionStore
+from queue_core.store.write.fence import Fence, fenced_on_pool
 
 if TYPE_CHECKING:
     from queue_core.queues.context import QueueContext
@@ -52,9 +53,10 @@ HEADS: Final = """
 class QueueStore:
     """Implements the core's `StoredQueues`. `logs` are all that exist, for segments and journal."""
 
-    def __init__(self, definitions: DefinitionStore, reader: Reader) -> None:
+    def __init__(self, definitions: DefinitionStore, reader: Reader, fence: Fence) -> None:
         self._definitions = definitions
         self._reader = reader
+        self._fence = fence
         self.queues: dict[int, ClassicQueue | StreamQueue] = {}
 
     async def create(
@@ -119,7 +121,7 @@ class QueueStore:
         spec: QueueSpec,
         queue_id: int,
         found: Recovered,
-        connection: Reading,
+        connection: PoolConnectionProxy,
     ) -> ClassicQueue | StreamQueue:
         """A queue as it was when the last gateway ended."""
         is_stream = spec.kind is QueueKind.STREAM
@@ -148,7 +150,7 @@ class QueueStore:
 
     async def _note_torn(
         self,
-        connection: Reading,
+        connection: PoolConnectionProxy,
         vhost: Vhost,
         spec: QueueSpec,
         queue_id: int,
@@ -159,9 +161,9 @@ class QueueStore:
             f"messages of queue '{spec.name}' in virtual host '{vhost.name}', offsets {first} to "
             f"at most {end - 1}: a table of theirs was taken away; numbers go on at {end}"
         )
-        await note_losses(
-            connection, [Loss(TORN, what, vhost.name, spec.name, queue_id, first, end)]
-        )
+        loss = Loss(TORN, what, vhost.name, spec.name, queue_id, first, end)
+        async with fenced_on_pool(connection, self._fence.begin()):
+            await note_losses(connection, [loss])
 
     async def watch_expiry(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """A message expires at the head of its queue: those that stand there now are watched, so

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,7 @@ from queue_core.store.tables.users import StoredRoll, Users
 from queue_core.store.tables.vhosts import Vhosts
 from queue_core.store.tables.wills import WillTable
 from queue_core.store.upkeep.consumer_status import ConsumerNotes
+from queue_core.store.write.fence import fenced_on_pool
 from tests.support.managers import House
 from tests.support.until import until
 
@@ -55,6 +57,7 @@ TABLES: Final = """
       AND NOT c.relispartition AND c.relname NOT IN ('node', 'commit_mark') ORDER BY 1
 """
 
+MARKS: Final = "SELECT max(number) FROM howdah.commit_mark"
 FIRST_SESSION: Final = 1
 Statement = Callable[[House], Awaitable[Any]]
 
@@ -134,6 +137,11 @@ async def put_off(house: House, connection: Any) -> None:
 async def drop(house: House, connection: Any) -> None:
     segment = next(iter(house.manager._database.book.segments.values()))
     await house.manager._background.maintenance._drop(connection, segment, [], {})
+
+
+async def note_torn(house: House, connection: Any) -> None:
+    queues = house.manager._database.queues
+    await queues._note_torn(connection, await house.manager.vhost("/"), SPEC, 1, (0, 5))
 
 
 async def adopt_shards(house: House, connection: Any) -> None:
@@ -234,6 +242,7 @@ STATEMENTS: Final[dict[str, Statement]] = {
     "Maintenance._drop_generations": on_pool(drop_generation),
     "Maintenance._drop": on_pool(drop),
     "Maintenance._put_off": on_pool(put_off),
+    "QueueStore._note_torn": on_pool(note_torn),
     "ConsumerNotes.note": consumers("note"),
     "ConsumerNotes.clear": consumers("clear"),
     "ConsumerNotes._empty": consumers("_empty"),
@@ -371,6 +380,20 @@ async def test_the_guard_of_these_tests_refuses_a_write_without_the_fence(
             await connection.execute("CREATE TEMPORARY TABLE x ()")
 
 
+@pytest.mark.parametrize(("said", "marks"), [("NOTICE", 1), ("WARNING", 2)])
+async def test_a_commit_of_the_pool_that_came_with_a_warning_is_proven_by_another_mark(
+    house: House, db: asyncpg.Connection, said: str, marks: int
+) -> None:
+    """The wait for a synchronous standby was cancelled, perhaps: nothing else tells of that."""
+    fence = house.manager.writer.fence
+    async with house.manager._database.pool.acquire() as connection:
+        before = await db.fetchval(MARKS)
+        async with fenced_on_pool(connection, fence.begin()):
+            await connection.execute(f"DO 'BEGIN RAISE {said} ''a test''; END'")
+        assert await db.fetchval(MARKS) == before + marks
+        assert await db.fetchval(MARKS) == fence.marks.number
+
+
 # --- the source
 
 
@@ -385,11 +408,14 @@ def functions(path: Path) -> Iterator[tuple[str, ast.AsyncFunctionDef]]:
                     yield f"{node.name}.{each.name}", each
 
 
+OPENING: Final = ("transaction", "fenced", "fenced_on_pool", "begin", "_changing")
+
+
 def opens(function: ast.AST) -> bool:
     """Tells if a function opens a transaction, or passes the fence in a statement that is one."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("transaction", "fenced", "begin", "_changing"):
+            if node.func.id in OPENING:
                 return True
         elif isinstance(node, ast.AsyncWith):
             called = [
@@ -439,6 +465,96 @@ def test_every_transaction_of_a_cold_session_is_fenced_in_these_tests() -> None:
         name.partition(",")[0] for name in STATEMENTS
     }
     assert found >= NOT_COLD
+
+
+# --- statements that change something, wherever they stand
+
+CHANGES: Final = re.compile(
+    r"\b(INSERT\s+INTO|UPDATE\s+howdah|DELETE\s+FROM|TRUNCATE"
+    r"|(CREATE|DROP|ALTER)\s+(UNLOGGED\s+)?(TABLE|INDEX|SEQUENCE))\b"
+)
+
+
+def words(node: ast.AST) -> str:
+    """All texts in it, but for those that stand alone: they explain."""
+    alone = {id(each.value) for each in ast.walk(node) if isinstance(each, ast.Expr)}
+    texts = (each for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return " ".join(str(each.value) for each in texts if id(each) not in alone)
+
+
+class Source:
+    """The modules of the store: which function uses which text or function of which module."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, ast.AsyncFunctionDef] = {}
+        self.texts: set[str] = set()  # that change something
+        self._imported: dict[str, dict[str, str]] = {}
+        for path in sorted(STORE.rglob("*.py")):
+            self._read(".".join(("queue_core.store", *path.relative_to(STORE).parts))[:-3], path)
+
+    def _read(self, module: str, path: Path) -> None:
+        imported = self._imported[module] = {}
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                imported |= {each.name: f"{node.module}:{each.name}" for each in node.names}
+        for statement in tree.body:
+            if isinstance(statement, ast.AnnAssign | ast.Assign) and CHANGES.search(
+                words(statement)
+            ):
+                target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+                name = ast.unparse(target or statement.target)  # type: ignore[union-attr]
+                self.texts.add(f"{module}:{name}")
+        self.functions |= {f"{module}:{name}": each for name, each in functions(path)}
+
+    def used_by(self, function: str) -> Iterator[str]:
+        """Names of the store's texts and functions, each behind its module."""
+        module, _, name = function.partition(":")
+        owner = name.rpartition(".")[0]
+        imported = self._imported[module]
+        for node in ast.walk(self.functions[function]):
+            if isinstance(node, ast.Name):
+                yield imported.get(node.id, f"{module}:{node.id}")
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if node.value.id == "self":
+                    yield f"{module}:{owner}.{node.attr}"
+                elif node.value.id in imported:  # a module
+                    yield imported[node.value.id].replace(":", ".") + f":{node.attr}"
+
+    def without_the_fence(self) -> set[str]:
+        """Functions that change something, themselves or by functions that they call, in no
+        transaction that one of these opens."""
+        opening = {name for name, each in self.functions.items() if opens(each)}
+        found = {
+            name
+            for name, each in self.functions.items()
+            if name not in opening and CHANGES.search(words(each))
+        }
+        uses = {name: set(self.used_by(name)) for name in self.functions.keys() - opening}
+        while more := {n for n, used in uses.items() if used & (found | self.texts)} - found:
+            found |= more
+        return found
+
+
+# On the writer's session, which holds its node's lock for life, or before anybody could fence the
+# node; or called within a fenced transaction, which the tests above show.
+BEHIND_ANOTHERS_FENCE: Final = {
+    "background_work.BackgroundWork._on_return",
+    "drop_segments.Maintenance._carry",
+    "ownership.Owner.leave",
+    "ownership._enter",
+    "shards.take_all",
+}
+
+
+def test_every_cold_statement_that_changes_something_is_behind_the_fence() -> None:
+    cold = {path.stem for path in cold_modules()}
+    found = {
+        f"{module.rpartition('.')[2]}.{name}"
+        for module, _, name in (each.partition(":") for each in Source().without_the_fence())
+        if module.rpartition(".")[2] in cold
+    }
+    assert found == BEHIND_ANOTHERS_FENCE
 
 
 def test_a_transaction_that_does_not_pass_the_fence_says_that_it_reads() -> None:

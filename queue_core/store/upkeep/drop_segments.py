@@ -22,7 +22,7 @@ from queue_core.store.log_once import Complaints
 from queue_core.store.queue_store import QueueStore
 from queue_core.store.upkeep.consumer_status import ConsumerNotes
 from queue_core.store.write import statements
-from queue_core.store.write.fence import fenced
+from queue_core.store.write.fence import fenced, fenced_on_pool
 from queue_core.store.write.rows import NARROW, RICH
 from queue_core.store.write.segments import Segment, SegmentBook
 from queue_core.store.write.writer import Writer
@@ -227,7 +227,7 @@ class Maintenance:
             return  # the next message opens one
         node = self._writer.fence.node.id
         try:
-            async with fenced(connection, self._writer.fence.begin()):
+            async with fenced_on_pool(connection, self._writer.fence.begin()):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                 await connection.execute(statements.LOCK_SEGMENT, segment.id, node)
                 moved = 0
@@ -316,7 +316,7 @@ class Maintenance:
     async def _drop_generations(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         for (generation,) in await connection.fetch(statements.UNUSED_GENERATIONS):
             try:
-                async with fenced(connection, self._writer.fence.begin()):
+                async with fenced_on_pool(connection, self._writer.fence.begin()):
                     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
                     await connection.execute(statements.DROP_GENERATION, generation)
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):

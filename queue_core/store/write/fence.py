@@ -94,7 +94,40 @@ def condition(first: int) -> str:
 async def fenced(
     connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy[Any], passage: Passage
 ) -> AsyncIterator[None]:
-    """Opens a transaction behind the fence. BEGIN and the check of the owner are one round trip."""
+    """Opens a transaction behind the fence, on the writer's session or for what nobody would
+    miss."""
+    async with _opened(connection, passage):
+        yield
+    passage.committed()
+
+
+@asynccontextmanager
+async def fenced_on_pool(
+    connection: asyncpg.pool.PoolConnectionProxy[Any], passage: Passage
+) -> AsyncIterator[None]:
+    """Opens a transaction behind the fence on a session of the pool. After a commit that came with
+    a warning another mark is committed: the wait for a standby may have been cancelled, and this
+    one's answer tells that the standby has both."""
+    marks = passage.fence.marks
+    before = marks.warnings
+    connection.add_log_listener(marks.on_log)
+    try:
+        async with _opened(connection, passage):
+            yield
+        if marks.warnings != before:
+            async with fenced(connection, passage.fence.begin()):
+                pass
+    finally:
+        with suppress(asyncpg.InterfaceError):  # the session has ended, and its listeners with it
+            connection.remove_log_listener(marks.on_log)
+    passage.committed()
+
+
+@asynccontextmanager
+async def _opened(
+    connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy[Any], passage: Passage
+) -> AsyncIterator[None]:
+    """Opens a transaction. BEGIN and the check of the owner are one round trip."""
     try:
         await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {passage.check}")
         yield
@@ -104,7 +137,6 @@ async def fenced(
             with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 await connection.execute("ROLLBACK")
         raise
-    passage.committed()
 
 
 def is_fenced(error: BaseException) -> bool:
