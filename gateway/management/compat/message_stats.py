@@ -26,8 +26,12 @@ MOST_AGE_SECONDS: Final = 28_800  # what is older is not kept
 Age = Annotated[int, Meta(ge=1, le=10**9, description="seconds to go back; at most 8 hours")]
 Step = Annotated[int, Meta(ge=1, le=10**9, description="seconds between samples")]
 
-# RabbitMQ leaves out what never happened, group by group: what a queue never handed out.
-HANDED_OUT: Final = ("deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver")
+# RabbitMQ leaves out what never happened, group by group: what was never handed out, or came in.
+HANDED_OUT: Final = (
+    *("deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty"),
+    *("redeliver", "ack"),
+)
+CAME_IN: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 Stats = dict[str, Any]
 
 
@@ -126,9 +130,14 @@ def churn_rates(history: History, now: int, query: RatesQuery) -> Stats:
 
 def channel_stats(figures: Sequence[int], rates: Sequence[float]) -> Stats:
     """Describes the traffic of a channel or a connection, without what never happened."""
+    counts = dict(zip(CHANNEL_STATS, figures, strict=True))
+    shown = {name for name, count in counts.items() if count}
+    for group in (HANDED_OUT, CAME_IN):
+        if not shown.isdisjoint(group):
+            shown.update(group)
     found: Stats = {}
-    for name, count, rate in zip(CHANNEL_STATS, figures, rates, strict=True):
-        if count:
+    for (name, count), rate in zip(counts.items(), rates, strict=True):
+        if name in shown:
             found[name] = count
             found[f"{name}_details"] = {"rate": rate}
     return found

@@ -64,7 +64,11 @@ async def described(services: Services, vhost: Vhost) -> VhostRow:
         vhost.settings.description,
         list(vhost.settings.tags),
         vhost.settings.default_queue_type or "classic",
-        dict(vhost.settings.metadata),
+        {
+            **vhost.settings.metadata,
+            "description": vhost.settings.description,
+            "tags": list(vhost.settings.tags),
+        },
         **{name: sampled[name] for name in SAMPLED},
     )
 
