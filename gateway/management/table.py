@@ -19,6 +19,7 @@ from gateway.management.compat import (
     health_checks,
     lavinmq,
     limits,
+    links,
     messages,
     never,
     nodes,
@@ -74,6 +75,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *policies.ROUTES,
     *limits.ROUTES,
     *parameters.ROUTES,
+    *links.ROUTES,
     *OWN_API,
     *never.ROUTES,  # after all others of the same path
 )
