@@ -46,14 +46,24 @@ def ask(
     login: str | None = GUEST,
     headers: Mapping[str, str] | None = None,
 ) -> HttpAnswer:
+    return ask_port(gateway.ports["management"], method, path, body, login=login, headers=headers)
+
+
+def ask_port(
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    login: str | None = GUEST,
+    headers: Mapping[str, str] | None = None,
+) -> HttpAnswer:
     """Asks as written: nothing of the path is changed. Bytes are sent as they are."""
     raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     sent = dict(headers or {})
     if login is not None:
         sent["Authorization"] = basic(login)
-    connection = http.client.HTTPConnection(
-        "127.0.0.1", gateway.ports["management"], timeout=PATIENCE_SECONDS
-    )
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     try:
         connection.request(method, path, raw, sent)
         answer = connection.getresponse()
