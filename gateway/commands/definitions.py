@@ -97,7 +97,7 @@ def register(commands: Commands) -> None:
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="definitions as JSON; - is standard")
+    parser.add_argument("file", metavar="FILE", help="definitions as JSON, or -")
     parser.add_argument(
         "--vhost",
         metavar="NAME",
@@ -293,7 +293,7 @@ def _print_report(report: Report, *, as_json: bool) -> None:
 def _print_complaints(complaints: Iterable[str]) -> None:
     for number, line in enumerate(complaints):
         if number == 0:
-            print("not taken:", file=sys.stderr)
+            print("not taken, or without effect:", file=sys.stderr)
         print(f"  {line}", file=sys.stderr)
 
 

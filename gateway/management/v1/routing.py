@@ -51,8 +51,9 @@ PROTOCOLS_OF_CONSUMERS: Final[tuple[tuple[str, ProtocolName], ...]] = (
 
 
 class RoutingBody(Body, frozen=True, forbid_unknown_fields=True):
-    """A message that somebody would publish: to a topic, or to an exchange with a key. With `from`
-    and `message`, as in the conversion dry run, losses on the way to its consumers are told too."""
+    """A message that somebody would publish: to a topic, or to an exchange with a key. With
+    `protocol` and `message`, which a conversion has as `from` and `message`, losses on the way to
+    its consumers are told too."""
 
     exchange: str | None = None
     routing_key: str = ""
@@ -294,7 +295,7 @@ def _verdict(
     taking = [each for each in outcomes if each.outcome != "leaves it out"]
     if not taking:
         return "unroutable", "no queue takes it: it is dropped, or returned if it is mandatory"
-    return "routed", f"{len(taking)} queues take it"
+    return "routed", "1 queue takes it" if len(taking) == 1 else f"{len(taking)} queues take it"
 
 
 def _step_row(step: Step[Queue]) -> StepRow:
