@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.acceptor import ProtocolFactory
 from gateway.amqp_port import AMQP_091, AMQP_10, AMQP_10_SASL, AmqpPort
-from gateway.config.keys import Config
+from gateway.config.keys import Config, require_safe_listeners
 from gateway.database import DatabaseError, reaching
 from gateway.listeners import announcement, open_listener
 from gateway.management.standby import open_standby
@@ -25,6 +25,7 @@ from protocols.amqp091 import refusal as amqp091
 from protocols.amqp10 import refusal as amqp10
 from protocols.mqtt import refusal as mqtt
 from protocols.refusing_connection import Answer, RefusingConnection
+from queue_core.access.accounts import Roll
 from queue_core.store.nodes.cluster_node import ClusterNode, join_cluster
 from queue_core.store.nodes.rows import NodeTerms
 from queue_core.store.nodes.standby_reading import read_ahead
@@ -63,8 +64,9 @@ async def serve_in_turn(config: Config, url: str, stack: AsyncExitStack) -> Clus
     stack.push_async_callback(node.leave)
     async with AsyncExitStack() as waiting:
         await _open_listeners(config, node, waiting)
-        await _prepare(url, node)
+        roll = await _prepare(url, node)
         if not node.is_up:
+            _require_fit(config, roll)
             print("standby", flush=True)
         await node.until_up()
         # Ports are free at once; nobody's last answer from the standby holds up the takeover.
@@ -74,15 +76,23 @@ async def serve_in_turn(config: Config, url: str, stack: AsyncExitStack) -> Clus
     return node
 
 
-async def _prepare(url: str, node: ClusterNode) -> None:
+def _require_fit(config: Config, roll: Roll) -> None:
+    """Raises ConfigError where this node would end when its turn comes. Users whom a definitions
+    file makes may be on their way: the node that serves imports it."""
+    if config.definitions.import_ is None:
+        require_safe_listeners(config, has_users=roll.has_users)
+
+
+async def _prepare(url: str, node: ClusterNode) -> Roll:
     """Reads and opens beforehand what a takeover needs. A database that is away just now is no
     reason to end: the node joins again."""
     try:
         async with reaching(url):
-            await read_ahead(url)
+            roll = await read_ahead(url)
             await node.prepare()
     except DatabaseError as error:
         raise OwnershipLost(f"this node cannot stand by: {error}") from error
+    return roll
 
 
 async def _open_listeners(config: Config, node: ClusterNode, stack: AsyncExitStack) -> None:

@@ -232,6 +232,22 @@ async def test_a_standby_that_refuses_says_so_in_each_protocol(
         second.kill()
 
 
+async def test_a_standby_that_could_not_serve_says_so_before_it_is_needed(
+    tmp_path: Path, pair: tuple[GatewayProcess, GatewayProcess], server: Server, database: str
+) -> None:
+    cluster = {"enabled": True, "name": "open"}
+    listeners = {"mqtt": {"host": "0.0.0.0", "port": 0}}
+    settings = {"database": {"url": server.database(database)}, "cluster": cluster}
+    third = GatewayProcess(tmp_path / "open", {**settings, "listeners": listeners})
+    try:
+        third.spawn()
+        assert await asyncio.to_thread(third.wait) != 0
+        assert "listeners.mqtt.host: 0.0.0.0 is reachable from other machines" in third.said()
+        assert "standby" not in third.said().splitlines()
+    finally:
+        third.kill()
+
+
 async def told(port: int, words: bytes) -> bytes:
     """Everything that a listener answers to these bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

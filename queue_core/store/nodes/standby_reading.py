@@ -8,15 +8,18 @@ import asyncpg
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from queue_core.access.accounts import Roll
 from queue_core.store.primary import connect_to_primary
 from queue_core.store.tables.definitions import DefinitionStore
+from queue_core.store.tables.users import StoredRoll
 
 log = logging.getLogger(__name__)
 
 
-async def read_ahead(url: str) -> None:
+async def read_ahead(url: str) -> Roll:
     """Reads all definitions, so that whatever keeps this node from taking them over is known now,
-    and statements are prepared. They are read again at the takeover: they change meanwhile."""
+    and statements are prepared. They are read again at the takeover: they change meanwhile.
+    Returns who may come in."""
 
     async def connect(*_arguments: object, **_options: object) -> asyncpg.Connection:
         settings = {"application_name": "howdah gateway"}
@@ -28,6 +31,7 @@ async def read_ahead(url: str) -> None:
     store = DefinitionStore(engine)
     try:
         found = await store.load()
+        roll = await StoredRoll(engine).read()
     finally:
         await store.close()
         await engine.dispose()
@@ -38,3 +42,4 @@ async def read_ahead(url: str) -> None:
         len(found.queues),
         len(found.bindings),
     )
+    return roll
