@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from gateway.management.answers import NO_CONTENT, Reply, created_or_changed
 from gateway.management.api_errors import not_found
@@ -34,6 +34,7 @@ class ExchangeRow(Struct, frozen=True):
     internal: bool
     arguments: Mapping[str, Any]
     user_who_performed_action: str
+    policy: str | UnsetType = UNSET  # left out where none acts on it, as RabbitMQ does
 
 
 class ExchangeBody(Body, frozen=True):
@@ -50,25 +51,26 @@ class DeleteQuery(Query, frozen=True):
     if_unused: bool = field(name="if-unused", default=False)
 
 
-Located = tuple[str, ExchangeSpec]  # with the name of its virtual host
+Located = tuple[Vhost, ExchangeSpec]
 
 
 def row(located: Located) -> ExchangeRow:
     vhost, spec = located
     return ExchangeRow(
         name=spec.name,
-        vhost=vhost,
+        vhost=vhost.name,
         type=spec.kind.value,
         durable=spec.durable,
         auto_delete=spec.auto_delete,
         internal=spec.internal,
         arguments=stored(spec.arguments),
         user_who_performed_action="",
+        policy=vhost.policies.of_exchange(spec.name).policy or UNSET,
     )
 
 
 def _listing(vhosts: list[Vhost]) -> Listing[Located]:
-    items = [(vhost.name, spec) for vhost in vhosts for spec in vhost.router.exchanges()]
+    items = [(vhost, spec) for vhost in vhosts for spec in vhost.router.exchanges()]
     return Listing(items, row, name=lambda located: located[1].name)
 
 
@@ -82,7 +84,7 @@ async def list_of_vhost(call: Call[ListQuery, None]) -> Listing[Located]:
 
 async def show(call: Call[ColumnsQuery, None]) -> ExchangeRow:
     vhost = call.vhost()
-    return row((vhost.name, _spec(call, vhost)))
+    return row((vhost, _spec(call, vhost)))
 
 
 async def declare(call: Call[NoQuery, ExchangeBody]) -> Reply:

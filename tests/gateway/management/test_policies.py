@@ -37,6 +37,22 @@ def test_a_policy_is_made_changed_read_and_removed(own_gateway: GatewayProcess, 
     assert ask(own_gateway, "DELETE", path).error == (404, "Object Not Found")
 
 
+def test_an_exchange_shows_the_policy_that_acts_on_it(own_gateway: GatewayProcess) -> None:
+    name = fresh("shown")
+    path, policy = f"/api/exchanges/%2F/{name}", f"/api/policies/%2F/{name}"
+    assert ask(own_gateway, "PUT", path, {"type": "topic"}).status == 201
+    assert "policy" not in ask(own_gateway, "GET", path).value
+    definition = {"alternate-exchange": "amq.fanout"}
+    body = {"pattern": f"^{name}$", "definition": definition, "apply-to": "exchanges"}
+    assert ask(own_gateway, "PUT", policy, body).status == 201
+    assert ask(own_gateway, "GET", path).value["policy"] == name
+    for others in ("/api/exchanges", "/api/exchanges/%2F?sort=policy&columns=name,policy"):
+        rows = ask(own_gateway, "GET", others).value
+        assert [each["name"] for each in rows if each.get("policy") == name] == [name]
+    assert ask(own_gateway, "DELETE", policy).status == 204
+    assert "policy" not in ask(own_gateway, "GET", path).value
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [
