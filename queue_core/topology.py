@@ -3,13 +3,13 @@ unbound and deleted, in the router and in the database."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from queue_core.errors import QueueNotFound
 from queue_core.routing.bindings import Binding, BindingLimits, ExchangeRef
+from queue_core.shared_lock import SharedLock
 
 if TYPE_CHECKING:
     from queue_core.commit.ports import Keeper
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Topology:
-    """Changes exchanges and bindings, one at a time; what is durable is committed when a change
-    returns."""
+    """Changes exchanges and bindings; what is durable is committed when a change returns. Bindings
+    to several destinations are made together and share their commits, all other changes are made
+    one at a time."""
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class Topology:
         self._turns = turns
         self._limits = limits
         self._on_declared = on_declared  # hears the name of a new exchange
-        self._changing = asyncio.Lock()
+        self._changing = SharedLock()
 
     async def declare_exchange(self, spec: ExchangeSpec) -> None:
-        async with self._changing:
+        async with self._changing.alone():
             if not self._router.is_new(spec):
                 return
             memory = await self.memories.make(spec)  # before the first message comes through it
@@ -64,7 +65,7 @@ class Topology:
             self._context.ignored_arguments.report("exchange", spec.name, spec.inert)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        async with self._changing:
+        async with self._changing.alone():
             exchange = self._router.exchange(name)
             removal = self._router.delete_exchange(name, if_unused=if_unused)
             if exchange.spec.durable:
@@ -76,7 +77,7 @@ class Topology:
     async def bind(self, binding: Binding[Queue]) -> None:
         source, destination = binding.source, binding.destination
         key, arguments = binding.key, binding.arguments
-        async with self._turn_of(destination), self._changing:
+        async with self._turn_of(destination), self._changing.shared():
             if not isinstance(destination, ExchangeRef) and destination.is_deleted:
                 raise QueueNotFound(f"queue '{destination.name}' was deleted; declare it again")
             is_new = self._router.bind(source, destination, key, arguments, limits=self._limits)
@@ -96,7 +97,7 @@ class Topology:
     async def unbind(self, binding: Binding[Queue]) -> bool:
         """Removes a binding; False: there was no such binding."""
         source, destination = binding.source, binding.destination
-        async with self._turn_of(destination), self._changing:
+        async with self._turn_of(destination), self._changing.alone():
             removal = self._router.unbind(source, destination, binding.key, binding.arguments)
             for removed in removal.bindings:
                 if self._is_durable(source, destination):

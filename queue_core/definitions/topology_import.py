@@ -18,7 +18,7 @@ from queue_core.routing.bindings import ExchangeRef
 from queue_core.routing.exchanges import ExchangeSpec
 from queue_core.vhost import Vhost
 
-MADE_AT_ONCE: Final = 100  # queues, whose rows share a transaction
+MADE_AT_ONCE: Final = 100  # queues or bindings, whose rows share a transaction
 NOT_TRIED: Final = "not tried, as the database is out of reach; import the file again"
 
 
@@ -48,7 +48,7 @@ class TopologyImport:
             if make is None:
                 continue
             found = list(of_section)
-            size = MADE_AT_ONCE if section is Section.QUEUES else 1
+            size = 1 if section is Section.EXCHANGES else MADE_AT_ONCE
             for at in range(0, len(found), size):
                 await self._make_some(make, found[at : at + size])
         return self._failures

@@ -8,7 +8,7 @@ import pytest
 
 from queue_core.errors import CoreError, NameReserved, QueueNotFound, StoreUnavailable
 from queue_core.queues.spec import QueueSpec
-from tests.store.sessions import world
+from tests.store.sessions import World, world
 
 
 async def test_queues_declared_at_once_each_have_their_own_arguments_and_messages(
@@ -67,6 +67,54 @@ async def test_a_binding_that_could_not_be_written_is_not_there(
         with pytest.raises(CoreError):
             await here.vhost.bind("amq.topic", queue, "key")
         assert not here.vhost.router.route_topic("key")
+
+
+def routed(here: World, key: str) -> list[str]:
+    return sorted(match.queue.name for match in here.vhost.router.route_topic(key))
+
+
+async def test_bindings_that_are_made_together_share_their_commits(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(migrated_url) as here:
+        queues = [await here.vhost.declare_queue(QueueSpec.parse(f"q{n}")) for n in range(50)]
+        binding, sizes = here.vhost._keeper._binding, []  # type: ignore[attr-defined]  # the store
+        write = binding._write
+
+        async def noted(rows: list[dict[str, object]]) -> object:
+            sizes.append(len(rows))
+            return await write(rows)
+
+        monkeypatch.setattr(binding, "_write", noted)
+        await asyncio.gather(
+            *(here.vhost.bind("amq.topic", queue, queue.name) for queue in queues),
+            *(here.vhost.bind("amq.topic", queue, queue.name) for queue in queues),  # there already
+        )
+        assert sum(sizes) == 50
+        assert len(sizes) < 10
+    async with world(migrated_url) as here:
+        for n in range(50):
+            assert routed(here, f"q{n}") == [f"q{n}"]
+
+
+async def test_a_binding_whose_client_leaves_is_not_there_after_a_restart_either(
+    migrated_url: str,
+) -> None:
+    async with world(migrated_url) as here:
+        queue = await here.vhost.declare_queue(QueueSpec.parse("q"))
+        other = await here.vhost.declare_queue(QueueSpec.parse("other"))
+        leaving = asyncio.create_task(here.vhost.bind("amq.topic", queue, "key"))
+        staying = asyncio.create_task(here.vhost.bind("amq.topic", other, "key"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert routed(here, "key") == ["other", "q"]  # and not committed yet
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await staying
+        assert routed(here, "key") == ["other"]
+    async with world(migrated_url) as here:
+        assert routed(here, "key") == ["other"]
 
 
 async def test_who_made_a_queue_is_known_after_a_restart(migrated_url: str) -> None:

@@ -63,6 +63,7 @@ class DefinitionStore:
         self._engine = engine
         self._adding = Gathering(self._add_queues)
         self._removing = Gathering(self._remove_queues)
+        self._binding = Gathering(self._add_bindings)
         self._unanswered: UnansweredChanges[tuple[str, str, str]] = UnansweredChanges()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -162,11 +163,21 @@ class DefinitionStore:
         await self._execute(update(table).where(*where).values(paused_at=since))
 
     async def add_binding(self, vhost: str, binding: Binding[Any]) -> None:
-        await self._execute(
-            upsert(schema.binding)
-            .values(vhost=vhost, arguments=stored(binding.arguments or {}), **_ends(binding))
-            .on_conflict_do_nothing()
-        )
+        arguments = stored(binding.arguments or {})
+        row: dict[str, object] = {"vhost": vhost, "arguments": arguments, **_ends(binding)}
+        adding = asyncio.ensure_future(self._binding.add(row))
+        try:
+            await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            await asyncio.wait((adding,))  # its row goes with others', and nobody is told of it
+            if adding.exception() is None:
+                await self.remove_binding(vhost, binding)
+            raise
+
+    async def _add_bindings(self, rows: list[dict[str, object]]) -> list[None]:
+        async with transaction(self._engine) as connection:
+            await connection.execute(insert_rows(schema.binding, rows).on_conflict_do_nothing())
+        return [None] * len(rows)
 
     async def remove_binding(self, vhost: str, binding: Binding[Any]) -> None:
         table = schema.binding
