@@ -1,7 +1,7 @@
 """Definitions of a running gateway: exported as a file, and imported from one.
 
 Answers for the order of an import: plan, refuse where strict, write the rights in one transaction,
-then make exchanges, queues and bindings one after the other. HTTP, the start, and the command line
+then make exchanges, queues and bindings, in this order. HTTP, the start, and the command line
 where no gateway runs come through here.
 """
 

@@ -47,7 +47,7 @@ TAKES: Final = (
 )
 ORDER: Final = (
     "Users, virtual hosts, permissions, policies and parameters are written in one transaction, "
-    "all or none. Then exchanges, queues and bindings are made one after the other, and what fails "
+    "all or none. Then exchanges, queues and bindings are made, in this order, and what fails "
     "is named. Nothing is deleted. Importing the same file again makes what is missing."
 )
 

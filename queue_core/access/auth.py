@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar
 from queue_core.access.login import Answer, Challenger, Conversation, Login, Proven
 from queue_core.access.login_throttle import Throttle
 from queue_core.access.mechanisms import ANONYMOUS, PLAIN, UNGUESSABLE, best_first
-from queue_core.access.occupancy import NO_LIMITS, Occupancy, Occupant, UserLimits
+from queue_core.access.occupancy import NO_LIMITS, Occupancy, Occupant, Place, UserLimits
 from queue_core.errors import AccessRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -451,8 +451,12 @@ class Auth:
     def require_connection(self, identity: Identity, vhost: str, limit: int | None) -> None:
         """Refuses a connection for which a limit of the user, or the virtual host's own `limit`,
         leaves no room. Raises QuotaReached."""
-        limits = self.limits_of(identity)
-        self._occupancy.require_connection(identity.name, limits, vhost, limit)
+        self._occupancy.require_connection(identity.name, self.limits_of(identity), vhost, limit)
+
+    def opening(self, identity: Identity, vhost: str, limit: int | None) -> Place:
+        """Requires a connection, and gives it a place, which others that open meanwhile count."""
+        self.require_connection(identity, vhost, limit)
+        return Place(self._occupancy, identity.name, vhost)
 
     def require_channel(self, identity: Identity) -> None:
         """Refuses a channel or session for which the user's limit leaves no room. Raises

@@ -87,3 +87,20 @@ class Occupancy:
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
                 f"user limit of ({limit}); close others, or raise the user's max-channels"
             )
+
+
+class Place:
+    """Counts as a connection that is being opened, from the check of its limits until it is let
+    in."""
+
+    channel_count = 0
+
+    def __init__(self, occupancy: Occupancy, user: str, vhost: str) -> None:
+        self._occupancy = occupancy
+        self._where = (user, vhost)
+
+    def __enter__(self) -> None:
+        self._occupancy.add(self, *self._where)
+
+    def __exit__(self, *_: object) -> None:
+        self._occupancy.remove(self, *self._where)

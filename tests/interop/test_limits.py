@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -111,6 +112,20 @@ async def test_a_connection_beyond_a_limit_is_refused_in_every_protocol(
     let_in = await tenant.mqtt()
     assert let_in.connack.reason == ReasonCode.SUCCESS
     await let_in.disconnect()
+
+
+@pytest.mark.parametrize("whose", ["user", "vhost"])
+async def test_clients_of_mqtt_that_come_at_once_do_not_pass_a_limit(
+    tenant: Tenant, whose: str
+) -> None:
+    (tenant.limit_user if whose == "user" else tenant.limit_vhost)("max-connections", 2)
+    clients = await asyncio.gather(*(tenant.mqtt(keeps=True) for _ in range(12)))
+    reasons = [client.connack.reason for client in clients]
+    assert reasons.count(ReasonCode.SUCCESS) == 2
+    assert reasons.count(ReasonCode.QUOTA_EXCEEDED) == 10
+    for client in clients:
+        if client.connack.reason == ReasonCode.SUCCESS:
+            await client.disconnect()
 
 
 async def test_who_has_left_makes_room(tenant: Tenant) -> None:

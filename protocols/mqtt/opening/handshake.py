@@ -104,8 +104,11 @@ class Opening:
     async def _accept(self, proven: Proven) -> Accepted:
         context, identity = self._context, proven.identity
         vhost = await _enter(context, identity, self._vhost)
-        _check_will(context, identity, vhost, self._connect.will)
-        return await _open(context, self._connect, self._client_id, proven, vhost)
+        limit = vhost.settings.max_connections
+        # Nothing is awaited between the end of this block and `let_in`, which counts the client.
+        with context.services.auth.opening(identity, vhost.name, limit):
+            _check_will(context, identity, vhost, self._connect.will)
+            return await _open(context, self._connect, self._client_id, proven, vhost)
 
 
 @contextmanager
@@ -136,7 +139,6 @@ async def _enter(context: Context, identity: Identity, name: str) -> Vhost:
     vhost = await context.services.vhost(name)
     if not context.services.auth.may_enter(identity, name):
         raise AccessRefused(f"user '{identity.name}' may not use vhost '{name}'")
-    context.services.auth.require_connection(identity, name, vhost.settings.max_connections)
     return vhost
 
 
