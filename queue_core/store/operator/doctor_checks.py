@@ -16,6 +16,7 @@ import asyncpg
 
 from queue_core.store.lost_commits.losses import UNPROVEN
 from queue_core.store.operator import preflight
+from queue_core.store.operator.cluster_check import cluster
 from queue_core.store.operator.finding import Finding, Level, fail, ok, warn
 from queue_core.store.operator.queue_operations import IS_SERVED
 from queue_core.store.operator.replication_check import replication
@@ -410,6 +411,7 @@ SCHEMA_FREE: Final[tuple[Check, ...]] = (
 ON_OUR_SCHEMA: Final[tuple[Check, ...]] = (
     torn_tables,
     losses,
+    cluster,
     row_security,
     strangers,
     segments,
