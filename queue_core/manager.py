@@ -163,11 +163,11 @@ class Manager:
         self._policy_revision: object = None
         self._url = url
         self._loss = LossNotice()
+        self._trust: Trust = SoleTrust() if node is None else node.trust
         self.writer.on_lost = self._on_lost
         if node is not None:
-            node.on_lost(self._on_lost)
             node.trust.can_write = lambda: self.writer.is_connected
-        self._trust: Trust = SoleTrust() if node is None else node.trust
+            node.on_lost(self._on_lost)
         self.sessions.may_grant = self._trust.is_given
         self._taking_over = asyncio.Lock()
         self._has_found_all = False  # the start has read everything that the tables have

@@ -358,3 +358,17 @@ async def test_a_node_goes_on_after_a_server_that_was_too_slow_to_prove_a_sessio
         beats = first.counters.beats
         await until(lambda: first.counters.beats > beats)
         assert first.trust.is_given()
+
+
+async def test_a_node_that_is_drained_while_it_takes_over_tells_whoever_listens_later(
+    migrated_url: str, db: asyncpg.Connection
+) -> None:
+    async with joined(migrated_url) as first:
+        await up(first)
+        told: list[Exception] = []
+        first.on_lost(told.append)
+        await db.execute("UPDATE howdah.node SET state = 'leaving' WHERE id = $1", first.life.id)
+        await until(lambda: bool(told))
+        later: list[Exception] = []
+        first.on_lost(later.append)
+        assert [type(error) for error in later] == [Drained]

@@ -68,6 +68,7 @@ class ClusterNode:
         self._connection = connection
         self._risen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost: list[Callable[[Exception], None]] = []
+        self._endings: list[Exception] = []  # for whoever asks to be told after that
         self._asking = asyncio.Lock()  # held while a question is under way
         self._is_draining = False
         self._spare: asyncpg.Connection | None = None  # to write with, once this node is up
@@ -102,8 +103,11 @@ class ClusterNode:
         return spare
 
     def on_lost(self, tell: Callable[[Exception], None]) -> None:
-        """Calls `tell` when this node must not serve any longer."""
+        """Calls `tell` when this node must not serve any longer; at once where that is so already:
+        it may be fenced or drained while it takes the database over."""
         self._lost.append(tell)
+        for error in self._endings:
+            tell(error)
 
     async def leave(self) -> None:
         """Ends this life: nobody has to wait for anything of it."""
@@ -264,6 +268,7 @@ class ClusterNode:
     def _end(self, error: Exception) -> None:
         """Tells whoever waits that this life is over."""
         self.trust.end()
+        self._endings.append(error)
         if not self._risen.done():
             self._risen.set_exception(error)
             self._risen.exception()  # whoever waits gets it; nobody has to
