@@ -167,14 +167,19 @@ class LiveFeed:
                     self._drop(viewer, str(error))
 
     def _as_of_now(self, caller: Caller) -> Caller:
-        """The caller with the tags that its user has now. Raises 401 where the user is gone."""
-        identity = caller.identity
-        if identity.is_built_in or identity.is_anonymous:
-            return caller
-        user = self._manager.auth.accounts.roll.users.get(identity.name)
-        now = Caller(
-            Identity(identity.name, frozenset() if user is None else user.tags), caller.peer
-        )
+        """The caller with the tags that its user has now. Raises 401 where the user is gone, or
+        where the configuration would not let it in any more."""
+        identity, accounts = caller.identity, self._manager.auth.accounts
+        user = accounts.roll.users.get(identity.name)
+        if identity.is_anonymous or identity.is_built_in:
+            admits = accounts.admits_anonymous if identity.is_anonymous else accounts.admits_guest
+            is_replaced = identity.is_built_in and user is not None
+            if is_replaced or not admits(is_loopback=caller.peer.is_loopback):
+                raise not_authorised(f"'{identity.name}' is not let in any more: there are users")
+            if identity.is_built_in:
+                return caller
+        tags = frozenset[str]() if user is None else user.tags
+        now = Caller(Identity(identity.name, tags, identity.is_anonymous), caller.peer)
         if not now.has(Role.MANAGEMENT):
             raise not_authorised(f"user '{identity.name}' may not use the management API any more")
         return now

@@ -16,17 +16,33 @@ from gateway.management.v1.live_feed import (
     event,
     parse_subjects,
 )
+from queue_core.access.accounts import Roll, User
 from queue_core.access.auth import Identity, Peer
 
 LOCAL = Caller(Identity("guest", is_built_in=True), Peer("127.0.0.1"))
 
 
+class Accounts:
+    def __init__(self) -> None:
+        self.roll = Roll()
+        self.is_admitting = True
+
+    def admits_guest(self, *, is_loopback: bool) -> bool:
+        return self.is_admitting and is_loopback
+
+    admits_anonymous = admits_guest
+
+
 class Auth:
-    revision = 0
+    def __init__(self) -> None:
+        self.revision = 0
+        self.accounts = Accounts()
 
 
 class Manager:
-    auth = Auth()
+    def __init__(self) -> None:
+        self.auth = Auth()
+
     vhosts: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
 
     @staticmethod
@@ -35,11 +51,12 @@ class Manager:
 
 
 class Services:
-    manager = Manager()
+    def __init__(self) -> None:
+        self.manager = Manager()
 
 
-def make_feed() -> LiveFeed:
-    return LiveFeed(cast(Any, Services()))
+def make_feed(services: Services | None = None) -> LiveFeed:
+    return LiveFeed(cast(Any, services or Services()))
 
 
 def test_names_in_subjects_may_be_quoted() -> None:
@@ -68,6 +85,32 @@ async def test_a_viewer_that_does_not_read_is_dropped_and_told() -> None:
     assert over == [False] * MOST_WAITING + [True]
     assert b"too slow" in viewer.last_words
     assert feed.dropped == 1
+    await feed.stop()
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        Identity("guest", is_built_in=True),
+        Identity("anonymous", is_anonymous=True, is_built_in=True),
+        Identity("anonymous", frozenset(("administrator",)), is_anonymous=True),
+    ],
+)
+async def test_a_viewer_whom_the_configuration_lets_in_no_more_is_ended(identity: Identity) -> None:
+    services = Services()
+    feed = make_feed(services)
+    auth = services.manager.auth
+    row = User("anonymous", tags=frozenset(("administrator",)))
+    users = {} if identity.is_built_in else {row.name: row}
+    auth.accounts.roll = Roll(users=users)
+    viewer = feed.open(Caller(identity, Peer("127.0.0.1")), parse_subjects("overview"))
+    over = []
+    for auth.accounts.is_admitting in (True, False):
+        auth.revision += 1
+        feed._review()
+        over.append(viewer.is_over)
+    assert over == [False, True]
+    assert b"not let in any more" in viewer.last_words
     await feed.stop()
 
 
