@@ -77,7 +77,7 @@ def test_metrics_are_behind_a_login_where_the_operator_wants_one(tmp_path: Path)
         status, text, headers = get(gateway, "/metrics")
         assert (status, headers["WWW-Authenticate"]) == (
             401,
-            'Basic realm="howdah", charset="UTF-8"',
+            'Basic realm="Howdah Management", charset="UTF-8"',
         )
         assert "metrics are for users with a name" in text
         assert "howdah_" not in text
