@@ -97,7 +97,7 @@ async def _prepare(url: str, node: ClusterNode) -> Roll:
 
 async def _open_listeners(config: Config, node: ClusterNode, stack: AsyncExitStack) -> None:
     """Opens the management listener, and the others where they are to refuse clients."""
-    factories = {"management": await open_standby(node, stack)}
+    factories = {"management": await open_standby(node, config.listeners.management, stack)}
     if config.cluster.standby_listeners == "refuse":
         factories |= _refusals(node)
     for name, listener in config.listeners.enabled().items():

@@ -1,5 +1,8 @@
 """The management listener of a node that stands by: it lives, it is not ready, and says which node
-serves; with the metrics of its part in the cluster."""
+serves; with the metrics of its part in the cluster.
+
+A standby reads no passwords: where the metrics are for users with a name, it has none to show.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,35 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.acceptor import ListenerCounters, ProtocolFactory
-from gateway.management.api_errors import UNAVAILABLE
+from gateway.config.keys import ManagementListener
+from gateway.management.api_errors import UNAVAILABLE, ApiError
 from gateway.management.cluster_metrics import ClusterCollector
+from gateway.management.dispatch import errors_as_json
 from gateway.management.http_connection import OPTIONS, HttpConnection
-from gateway.management.listener import SHUTDOWN_SECONDS, json_answer, live, without_versions
+from gateway.management.http_login import METRICS_LOGIN
+from gateway.management.listener import (
+    HOSTS,
+    SHUTDOWN_SECONDS,
+    asked_by_name,
+    json_answer,
+    live,
+    without_versions,
+)
+from queue_core.access.browser_origins import AllowedHosts
 from queue_core.store.nodes.cluster_node import ClusterNode
 
 NODE: Final = web.AppKey("node", ClusterNode)
 METRICS: Final = web.AppKey("metrics", CollectorRegistry)
 
 
-async def open_standby(node: ClusterNode, stack: AsyncExitStack) -> ProtocolFactory:
+async def open_standby(
+    node: ClusterNode, config: ManagementListener | None, stack: AsyncExitStack
+) -> ProtocolFactory:
     """Returns the factory of HTTP connections for a node that stands by; it works until the stack
     unwinds."""
-    app = web.Application()
+    app = web.Application(middlewares=[errors_as_json, asked_by_name])
+    app[HOSTS] = AllowedHosts(None if config is None else config.allowed_hosts)
+    app[METRICS_LOGIN] = config is not None and config.metrics_login
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -67,5 +85,12 @@ def _reason(node: ClusterNode) -> str:
 
 
 async def metrics(request: web.Request) -> web.Response:
+    """Serves the metrics of this node. Raises 503 where they are for users with a name."""
+    if request.app[METRICS_LOGIN]:
+        reason = (
+            "this node stands by and checks no logins, which listeners.management.metrics_login "
+            "asks for; ask the node that serves"
+        )
+        raise ApiError(503, UNAVAILABLE, reason)
     text = generate_latest(request.app[METRICS])
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

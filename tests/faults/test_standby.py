@@ -117,6 +117,34 @@ async def test_a_standby_says_so_has_no_open_door_and_takes_over_from_a_node_tha
     assert "fenced node" in second.log()
 
 
+async def test_a_standby_keeps_to_the_rules_of_its_management_listener(
+    tmp_path: Path, server: Server, database: str
+) -> None:
+    url = server.database(database)
+    first = node(tmp_path, url, "first")
+    settings = {
+        "database": {"url": url},
+        "cluster": {"enabled": True, "name": "second"},
+        "listeners": {"management": {"metrics_login": True}},
+    }
+    second = GatewayProcess(tmp_path / "second", settings)
+    try:
+        first.start()
+        second.spawn()
+        await stands_by(second)
+        async with aiohttp.ClientSession() as session:
+            async with session.get(second.http_url("/metrics")) as answer:
+                assert (answer.status, "howdah_" in await answer.text()) == (503, False)
+            stranger = {"Host": "evil.example"}
+            async with session.get(second.http_url("/metrics"), headers=stranger) as answer:
+                assert answer.status == 421
+            async with session.get(second.http_url("/health/live"), headers=stranger) as answer:
+                assert answer.status == 200
+    finally:
+        first.kill()
+        second.kill()
+
+
 async def test_a_node_that_stops_in_order_is_followed_at_once(
     pair: tuple[GatewayProcess, GatewayProcess],
 ) -> None:
