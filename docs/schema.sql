@@ -761,7 +761,6 @@ CROSS JOIN LATERAL (
 --   noted_at    timestamptz  When the gateway noted in_flight and consumers; null: never.
 --   queue_id    bigint       Queue.
 --   delayed     bigint       Not due yet: not delivered before its time; see not_before in ready_messages.
---   paused_at   timestamptz  Since when nothing is delivered from it; null: it is not paused.
 CREATE VIEW howdah.queue_status AS
 SELECT
     q.vhost,
@@ -787,8 +786,7 @@ SELECT
     c.floor,
     a.noted_at,
     q.id AS queue_id,
-    d.delayed,
-    q.paused_at
+    d.delayed
 FROM howdah.queue q
 LEFT JOIN howdah.queue_activity a ON a.queue_id = q.id
 CROSS JOIN LATERAL (

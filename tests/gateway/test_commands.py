@@ -26,26 +26,6 @@ def queue(shared_gateway: GatewayProcess, request: pytest.FixtureRequest) -> str
     return str(name)
 
 
-# --- queues
-
-
-def test_a_queue_that_is_paused_is_shown_as_such(
-    shared_gateway: GatewayProcess, queue: str
-) -> None:
-    def state() -> str:
-        lines = answer(shared_gateway.run("queue", "list")).splitlines()
-        row = next(line.split() for line in lines if queue in line)
-        return row[lines[0].split().index("STATE")]
-
-    assert state() == "running"
-    assert "paused at:    -" in answer(shared_gateway.run("queue", "show", queue))
-    answer(shared_gateway.run("queue", "pause", queue))
-    assert state() == "paused"
-    assert re.search(r"paused at: +\d{4}-", answer(shared_gateway.run("queue", "show", queue)))
-    answer(shared_gateway.run("queue", "resume", queue))
-    assert state() == "running"
-
-
 # --- virtual hosts
 
 

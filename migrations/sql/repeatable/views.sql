@@ -106,8 +106,7 @@ SELECT
     c.floor,
     a.noted_at,
     q.id AS queue_id,
-    d.delayed,
-    q.paused_at
+    d.delayed
 FROM howdah.queue q
 LEFT JOIN howdah.queue_activity a ON a.queue_id = q.id
 CROSS JOIN LATERAL (
@@ -170,8 +169,6 @@ COMMENT ON COLUMN howdah.queue_status.noted_at IS
 COMMENT ON COLUMN howdah.queue_status.queue_id IS 'Queue.';
 COMMENT ON COLUMN howdah.queue_status.delayed IS
     'Not due yet: not delivered before its time; see not_before in ready_messages.';
-COMMENT ON COLUMN howdah.queue_status.paused_at IS
-    'Since when nothing is delivered from it; null: it is not paused.';
 
 CREATE OR REPLACE VIEW howdah.ready_messages AS
 SELECT

@@ -22,7 +22,7 @@ from queue_core.store.primary import connect_to_any
 
 QUEUES: Final = """
 SELECT vhost, queue AS name, kind, ready, delayed, in_flight, consumers, lag, oldest_age,
-       size_bytes, head, tail, floor, noted_at, paused_at
+       size_bytes, head, tail, floor, noted_at
 FROM howdah.queue_status
 WHERE ($1::text IS NULL OR vhost = $1) AND ($2::text IS NULL OR queue = $2)
 ORDER BY vhost, queue
@@ -122,7 +122,6 @@ class QueueStatus:
     tail: int
     floor: int | None
     noted_at: datetime | None
-    paused_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
