@@ -34,10 +34,9 @@ def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess)
     assert "made" in answer(shared_gateway.run("vhost", "add", "tenant"))
     assert "already" in refusal(shared_gateway.run("vhost", "add", "tenant"))
     found = json.loads(answer(shared_gateway.run("vhost", "list", "--json")))
-    assert [(each["name"], each["queues"]) for each in found] == [
-        ("/", found[0]["queues"]),
-        ("tenant", 0),
-    ]
+    queues = {each["name"]: each["queues"] for each in found}
+    assert "/" in queues
+    assert queues["tenant"] == 0
 
     def is_declared() -> bool:
         return shared_gateway.run("queue", "declare", "q", "--vhost", "tenant").returncode == 0
@@ -47,7 +46,7 @@ def test_a_virtual_host_is_made_used_and_removed(shared_gateway: GatewayProcess)
     assert "has 1 durable queues: delete them first" in words
     answer(shared_gateway.run("queue", "delete", "q", "--vhost", "tenant"))
     assert answer(shared_gateway.run("queue", "list", "--vhost", "tenant")).count("\n") == 1
-    made = r"^tenant +0  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+\d{4}$"
+    made = r"^tenant +0  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+\d{4} "
     assert re.search(made, answer(shared_gateway.run("vhost", "list")), re.MULTILINE)
     assert "removed" in answer(shared_gateway.run("vhost", "remove", "tenant"))
     assert "no virtual host 'tenant'" in refusal(shared_gateway.run("vhost", "remove", "tenant"))
@@ -64,7 +63,7 @@ def test_a_queue_is_declared_listed_and_shown(shared_gateway: GatewayProcess) ->
     said = answer(shared_gateway.run("queue", "declare", "shown", *arguments))
     assert "queue 'shown' declared (created: yes)" in said
     table = answer(shared_gateway.run("queue", "list"))
-    assert table.startswith("VHOST  QUEUE")
+    assert table.split()[:2] == ["VHOST", "QUEUE"]
     assert "shown" in table
     words = refusal(shared_gateway.run("queue", "list", "--vhost", "nope"))
     assert "there is no virtual host 'nope'" in words

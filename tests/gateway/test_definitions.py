@@ -171,12 +171,13 @@ def test_sql_of_a_dry_run_does_what_the_import_does(
 
 
 def test_an_export_imported_into_an_empty_gateway_is_the_same_again(
-    shared_gateway: GatewayProcess, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     prefix = fresh("round")
-    shared_gateway.run("definitions", "import", written(tmp_path, file_of(prefix)))
     path = tmp_path / "exported.json"
-    answer(shared_gateway.run("definitions", "export", str(path)))
+    with running(tmp_path / "one", SHARED) as one:
+        one.run("definitions", "import", written(tmp_path, file_of(prefix)))
+        answer(one.run("definitions", "export", str(path)))
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     exported = json.loads(path.read_text())
     mine = only(exported, prefix)

@@ -105,7 +105,7 @@ def test_virtual_hosts_have_metadata_and_limits(own_gateway: GatewayProcess) -> 
     found = ask(own_gateway, "GET", VHOST).value
     assert found["description"] == "changed"
     assert found["tags"] == ["a", "b"]
-    assert (found["default_queue_type"], found["metadata"]) == ("quorum", {"cost": 1})
+    assert (found["default_queue_type"], found["metadata"]["cost"]) == ("quorum", 1)
     assert ask(own_gateway, "PUT", VHOST, {"default_queue_type": "fast"}).status == 400
     limits = "/api/vhost-limits/limited"
     assert ask(own_gateway, "GET", limits).value == []
