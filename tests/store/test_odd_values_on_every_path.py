@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from queue_core.commit.unit import RetainedRecord
+from queue_core.errors import NotEquivalent
 from queue_core.message.message import Message, Properties
 from queue_core.outcomes import REJECTED, Outcome, Verdict
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
@@ -139,17 +140,18 @@ async def test_a_queue_can_be_declared_after_a_client_that_left_in_the_middle_of
     assert bodies(await house.drain()) == [b"1"]
 
 
-async def test_an_exchange_can_be_declared_though_its_row_is_there_already(
+async def test_an_exchange_whose_row_somebody_else_wrote_is_not_replaced(
     house: House, db: asyncpg.Connection
 ) -> None:
-    """A commit whose answer was lost leaves such a row."""
+    """A person or another gateway may have made it, and publish to it."""
     await db.execute(
         "INSERT INTO howdah.exchange (vhost, name, kind, auto_delete, internal) "
         "VALUES ('/', 'x', 'direct', false, false)"
     )
-    await house.vhost.declare_exchange(ExchangeSpec.parse("x", "fanout", {}))
+    with pytest.raises(NotEquivalent, match="did not write that row"):
+        await house.vhost.declare_exchange(ExchangeSpec.parse("x", "fanout", {}))
     await house.crash_and_reopen()
-    assert house.vhost.router.exchange("x").spec.kind is ExchangeKind.FANOUT
+    assert house.vhost.router.exchange("x").spec.kind is ExchangeKind.DIRECT
 
 
 @pytest.mark.parametrize("expires_at", [inf, 1e200])
