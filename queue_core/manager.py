@@ -62,6 +62,7 @@ log = logging.getLogger(__name__)
 SHORTEST_POLL_PAUSE_SECONDS: Final = 0.002
 POLL_PAUSE_GROWTH: Final = 1.3  # so that it takes fifteen looks, half a second, to come to rest
 BACKGROUND_RETRY_SECONDS: Final = 0.5  # before background work is tried again
+CANCEL_SECONDS: Final = 1.0  # before work that goes on although it was cancelled is cancelled again
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,9 +397,11 @@ class Manager:
 
     async def close(self) -> None:
         """Writes what is there, and lets the database go. Adapters have ended before."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = {task for task in self._tasks if not task.done()}
+        while running:  # a library below may swallow a cancellation: then it is asked again
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=CANCEL_SECONDS)
         await self.auth.close()  # before the database goes that it writes renewed hashes to
         await self._background.close()
 
