@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import asyncpg
@@ -25,6 +26,7 @@ from queue_core.errors import CoreError
 from queue_core.message.message import Message
 from queue_core.policies.policy import Policy
 from queue_core.queues.spec import QueueSpec
+from queue_core.routing.bindings import Binding
 from queue_core.routing.exchanges import ExchangeKind, ExchangeSpec
 from queue_core.sessions.session import SessionState
 from queue_core.sessions.subscription import Subscription
@@ -173,6 +175,7 @@ async def forget_commands(house: House, connection: Any) -> None:
 
 
 EXCHANGE: Final = ExchangeSpec("new", ExchangeKind.FANOUT)
+BINDING: Binding[Any] = Binding("amq.topic", SimpleNamespace(name="q"), "a.b")
 SPEC: Final = QueueSpec.parse("new", {})
 POLICY: Final = Policy("new", "^q", {"max-length": 5})
 IMPORT: Final = ImportRecord("command", None, "0", 0, 0, [])
@@ -192,6 +195,9 @@ STATEMENTS: Final[dict[str, Statement]] = {
     ),
     "DefinitionStore._add_queues": lambda house: house.manager._database.definitions.add_queue(
         "/", SPEC, None
+    ),
+    "DefinitionStore._add_bindings": lambda house: house.manager._database.definitions.add_binding(
+        "/", BINDING
     ),
     "DefinitionStore._remove_queues": lambda house: (
         house.manager._database.definitions.remove_queue("/", "q")
